@@ -1,0 +1,57 @@
+"""The border between algorithms and training engines: a loss declares the per-token quantities it needs and is handed
+exactly those, packed; it never sees logits. So vocabulary-parallel, pipeline and fused back ends can serve every loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+from verl_core.batch import Batch
+
+
+class Need(StrEnum):
+    """A per-token quantity an engine can compute. Entry i speaks of token i given the tokens before it in its sequence
+    (so entry i comes from the hidden state at i-1); entries outside mask_N are 0."""
+
+    LOGP = "logp_N"  # log-prob of ids_N at the loss's temperature
+    ENTROPY = "entropy_N"  # entropy of the distribution token i was drawn from, nats
+    VALUES = "values_N"  # the value head's output before token i is produced
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Counts over the whole mini-batch on all ranks: what a loss divides by, so that its gradient does not depend on
+    how the mini-batch is split into micro-batches and ranks."""
+
+    tokens: int  # tokens with mask 1
+    sequences: int  # sequences with at least one token with mask 1
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One logged number as a part of a whole: parts from micro-batches and ranks are joined exactly.
+
+    mean: sum(value) / sum(weight); sum: sum(value); max, min: of value (weight unused).
+    """
+
+    value: Tensor | float
+    weight: Tensor | float = 1.0
+    how: Literal["mean", "sum", "max", "min"] = "mean"
+
+
+class Loss(Protocol):
+    """Picklable (it travels to the ranks). `temperature` scales the logits before every quantity is taken."""
+
+    needs: frozenset[Need]
+    temperature: float
+
+    def __call__(
+        self, out: Mapping[Need, Tensor], batch: Batch, totals: Totals
+    ) -> tuple[Tensor, dict[str, Metric]]:
+        """This micro-batch's share of the mini-batch loss (a scalar; shares of all micro-batches and ranks add up to
+        the loss) and its metrics by name."""
+        ...

@@ -1,0 +1,411 @@
+"""The whole configuration as typed dataclasses: field, default, and under each field its meaning, unit and range.
+
+rlx's key is veRL's key without the prefix `actor_rollout_ref.`; the exceptions stand in `keys.py`. Batch and mini-batch
+count prompts, micro-batch counts sequences, token budgets count tokens. `None` means: derived, as the field says.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+
+@dataclass
+class DataConfig:
+    train_files: str | list[str] = "~/data/gsm8k/train.parquet"
+    """Prompts to train on: a path, list of paths, folder, glob (.parquet, .jsonl, .json), or `builtin:NAME`."""
+    val_files: str | list[str] | None = "~/data/gsm8k/test.parquet"
+    """Prompts to validate on, same forms; null: no validation."""
+    train_max_samples: int = -1
+    """Use only this many training rows, after a seeded shuffle when `shuffle`; -1: all."""
+    val_max_samples: int = -1
+    """Use only the first this many validation rows; -1: all."""
+    prompt_key: str = "prompt"
+    """Column with the chat messages (list of {role, content}) or a plain string."""
+    reward_fn_key: str = "data_source"
+    """Column that chooses the scorer."""
+    max_prompt_length: int = 512
+    """Longest prompt, tokens, after the chat template (>= 1)."""
+    max_response_length: int = 512
+    """Longest response, tokens (>= 1)."""
+    train_batch_size: int = 1024
+    """Prompts a step (>= 1)."""
+    shuffle: bool = True
+    """Shuffle the training prompts each epoch, by seed."""
+    seed: int | None = None
+    """Seed of the data order; null: trainer.seed."""
+    filter_overlong_prompts: bool = False
+    """Drop prompts longer than max_prompt_length at loading (the number is logged) instead of `truncation`."""
+    truncation: Literal["error", "left", "right", "middle"] = "error"
+    """What to do with a prompt that is too long: refuse the file, or keep its right end, left end, or both ends."""
+    apply_chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Extra arguments of the tokenizer's chat template, e.g. enable_thinking."""
+
+
+@dataclass
+class ModelConfig:
+    path: str = "Qwen/Qwen2.5-0.5B-Instruct"
+    """Hugging Face folder, hub name, or `builtin:NAME` (a tiny model built here and warmed up by `warmup`)."""
+    tokenizer_path: str | None = None
+    """Tokenizer folder or hub name; null: `path`."""
+    trust_remote_code: bool = False
+    """Allow model code that comes with the checkpoint."""
+    custom_chat_template: str | None = None
+    """Jinja chat template used instead of the tokenizer's."""
+    override_config: dict[str, Any] = field(default_factory=dict)
+    """Fields of the model's config.json to override, e.g. {attention_dropout: 0.0}."""
+    enable_gradient_checkpointing: bool = True
+    """Recompute layer activations in the backward pass: less memory, about a third more compute."""
+
+
+@dataclass
+class OptimConfig:
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """adamw, or muon: torch.optim.Muon on the 2-D layer matrices and AdamW on embeddings, head, norms and biases."""
+    lr: float = 1e-6
+    """Peak learning rate (> 0); for muon that of the AdamW part."""
+    muon_lr: float = 0.02
+    """Learning rate of the Muon part (> 0); only with optimizer=muon."""
+    muon_momentum: float = 0.95
+    """Momentum of the Muon part, in [0, 1)."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's decay rates."""
+    eps: float = 1e-8
+    """AdamW's epsilon."""
+    weight_decay: float = 0.01
+    """Decoupled weight decay (>= 0)."""
+    lr_scheduler_type: Literal["constant", "cosine", "linear"] = "constant"
+    """Course of the learning rate after warm-up."""
+    lr_warmup_steps: int = -1
+    """Optimizer steps of linear warm-up; -1: lr_warmup_steps_ratio decides."""
+    lr_warmup_steps_ratio: float = 0.0
+    """Warm-up as a share of all optimizer steps, in [0, 1]."""
+    min_lr_ratio: float = 0.0
+    """Floor of cosine and linear, as a share of lr, in [0, 1]."""
+
+
+@dataclass
+class FsdpConfig:
+    model_dtype: Literal["float32", "bfloat16"] = "float32"
+    """dtype of the stored (master) parameters and optimizer state."""
+    dtype: Literal["float32", "bfloat16"] | None = None
+    """dtype of forward and backward; null: bfloat16 on a GPU, float32 on the CPU."""
+    reshard_after_forward: bool = True
+    """Free gathered parameters between forward and backward: less memory, more communication."""
+    param_offload: bool = False
+    """Keep parameters in host memory while the role is idle."""
+    optimizer_offload: bool = False
+    """Keep optimizer state in host memory while the role is idle."""
+
+
+@dataclass
+class PolicyLossConfig:
+    loss_mode: str = "vanilla"
+    """Policy loss by its registered name; see `rlx algo ls` in a later release and docs/algorithms.md."""
+
+
+@dataclass
+class ActorConfig:
+    pool: str = "main"
+    """Pool of cluster.pools the role runs on."""
+    ppo_mini_batch_size: int = 256
+    """Prompts an optimizer step (>= 1; divides data.train_batch_size)."""
+    ppo_micro_batch_size_per_gpu: int | None = None
+    """Sequences a forward/backward on each rank; exactly one of this and ppo_max_token_len_per_gpu is set."""
+    ppo_max_token_len_per_gpu: int | None = None
+    """Tokens a forward/backward on each rank (>= the longest sequence)."""
+    ppo_epochs: int = 1
+    """Passes over each batch (>= 1)."""
+    shuffle: bool = False
+    """Shuffle the prompts before they are split into mini-batches."""
+    clip_ratio: float = 0.2
+    """PPO clip range epsilon, both sides, in (0, 1)."""
+    clip_ratio_low: float | None = None
+    """Lower clip range; null: clip_ratio."""
+    clip_ratio_high: float | None = None
+    """Upper clip range; null: clip_ratio."""
+    clip_ratio_c: float = 3.0
+    """Dual-clip bound for negative advantages (> 1), arXiv 1912.09729."""
+    policy_loss: PolicyLossConfig = field(default_factory=PolicyLossConfig)
+    """Which policy loss."""
+    loss_agg_mode: (
+        Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"] | None
+    ) = None
+    """How token losses become one number; null: the algorithm's preset."""
+    loss_scale_factor: float | None = None
+    """Divisor of seq-mean-token-sum-norm; null: data.max_response_length."""
+    entropy_coeff: float = 0.0
+    """Weight of the entropy bonus (0: off)."""
+    use_kl_loss: bool | None = None
+    """Add kl_loss_coef * KL(policy, reference) to the loss; null: the algorithm's preset."""
+    kl_loss_coef: float = 0.001
+    """Weight of the KL term (>= 0)."""
+    kl_loss_type: Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"] = "low_var_kl"
+    """KL estimator, http://joschu.net/blog/kl-approx.html."""
+    grad_clip: float = 1.0
+    """Largest gradient norm (> 0)."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    """Optimizer."""
+    fsdp_config: FsdpConfig = field(default_factory=FsdpConfig)
+    """Sharding and precision."""
+
+
+@dataclass
+class RefConfig:
+    pool: str | None = None
+    """Pool of the reference; null: the actor's, where it is a snapshot inside the actor's engine."""
+    log_prob_micro_batch_size_per_gpu: int | None = None
+    """Sequences a forward; null: the actor's micro-batch rule."""
+    log_prob_max_token_len_per_gpu: int | None = None
+    """Tokens a forward; null: the actor's micro-batch rule."""
+
+
+@dataclass
+class ValKwargs:
+    temperature: float = 0.0
+    """Temperature in validation; 0: greedy."""
+    top_p: float = 1.0
+    """Nucleus share in validation, in (0, 1]."""
+    top_k: int = -1
+    """Top-k in validation; -1: off."""
+    n: int = 1
+    """Answers a validation prompt (>= 1)."""
+    do_sample: bool = False
+    """false: greedy, whatever the temperature."""
+
+
+@dataclass
+class RolloutConfig:
+    engine: Literal["hf", "vllm", "sglang"] = "vllm"
+    """Generation engine (veRL: rollout.name)."""
+    pool: str | None = None
+    """Pool of the rollout engines; null: the actor's."""
+    n: int = 1
+    """Answers a prompt, the group size G (>= 1)."""
+    temperature: float = 1.0
+    """Sampling temperature (> 0)."""
+    top_p: float = 1.0
+    """Nucleus share, in (0, 1]."""
+    top_k: int = -1
+    """Top-k; -1: off."""
+    stop: list[str] = field(default_factory=list)
+    """Strings that end an answer; the tokens that complete one are kept."""
+    ignore_eos: bool = False
+    """Go on past the end-of-sequence ids until max_response_length."""
+    dtype: Literal["float32", "bfloat16"] | None = None
+    """dtype of generation; null: bfloat16 on a GPU, float32 on the CPU."""
+    max_num_seqs: int = 256
+    """Sequences generated at the same time on each rank (>= 1)."""
+    max_model_len: int | None = None
+    """Longest prompt + response; null: their limits' sum."""
+    gpu_memory_utilization: float = 0.5
+    """Share of a GPU's memory for the engine's weights and KV cache, in (0, 1); vllm and sglang."""
+    tensor_model_parallel_size: int = 1
+    """GPUs one engine replica spans; vllm and sglang."""
+    enforce_eager: bool = False
+    """Do not capture CUDA graphs; vllm and sglang."""
+    log_prob_micro_batch_size_per_gpu: int | None = None
+    """Sequences a forward when old log-probs are recomputed; null: the actor's micro-batch rule."""
+    log_prob_max_token_len_per_gpu: int | None = None
+    """Tokens a forward when old log-probs are recomputed; null: the actor's micro-batch rule."""
+    old_log_prob: Literal["auto", "rollout", "recompute"] = "auto"
+    """Old log-probs from the engine, from a trainer pass, or auto: from the engine while it samples the trainer's
+    own distribution (hf engine, no top-p/top-k, equal dtype) and the parity gate holds."""
+    val_kwargs: ValKwargs = field(default_factory=ValKwargs)
+    """Sampling in validation."""
+
+
+@dataclass
+class CriticModelConfig:
+    path: str | None = None
+    """Model the critic's body starts from; null: model.path."""
+    enable_gradient_checkpointing: bool | None = None
+    """null: model.enable_gradient_checkpointing."""
+
+
+@dataclass
+class CriticConfig:
+    enable: bool | None = None
+    """null: on when the advantage estimator needs values."""
+    pool: str | None = None
+    """Pool of the critic; null: the actor's."""
+    model: CriticModelConfig = field(default_factory=CriticModelConfig)
+    """The critic's model; its value head is one linear layer, zero-initialised."""
+    ppo_mini_batch_size: int | None = None
+    """Prompts an optimizer step; null: the actor's."""
+    ppo_micro_batch_size_per_gpu: int | None = None
+    """Sequences a forward/backward; null with a null token budget: the actor's rule."""
+    ppo_max_token_len_per_gpu: int | None = None
+    """Tokens a forward/backward."""
+    ppo_epochs: int | None = None
+    """Passes over each batch; null: the actor's."""
+    cliprange_value: float = 0.5
+    """Clip range of the value loss (> 0)."""
+    loss_agg_mode: str | None = None
+    """null: the actor's."""
+    grad_clip: float = 1.0
+    """Largest gradient norm (> 0)."""
+    optim: OptimConfig = field(default_factory=lambda: OptimConfig(lr=1e-5))
+    """Optimizer."""
+    fsdp_config: FsdpConfig = field(default_factory=FsdpConfig)
+    """Sharding and precision."""
+
+
+@dataclass
+class KlCtrlConfig:
+    type: Literal["fixed", "adaptive"] = "fixed"
+    """fixed, or adaptive: coefficient steered towards target_kl (arXiv 1909.08593)."""
+    kl_coef: float = 0.001
+    """KL coefficient in the reward (>= 0)."""
+    horizon: int = 10000
+    """Horizon of the adaptive controller, sequences."""
+    target_kl: float = 0.1
+    """KL the adaptive controller aims at, nats a sequence token."""
+
+
+@dataclass
+class AlgorithmConfig:
+    name: str = "ppo"
+    """Preset of defaults (advantage, aggregation, KL placement): ppo, grpo, dr_grpo, rloo, reinforce_plus_plus."""
+    adv_estimator: str | None = None
+    """Advantage estimator; null: the preset's."""
+    gamma: float = 1.0
+    """Discount, in [0, 1]."""
+    lam: float = 1.0
+    """GAE lambda, in [0, 1]."""
+    norm_adv_by_std_in_grpo: bool | None = None
+    """Divide the group-centred reward by the group's standard deviation; null: the preset's."""
+    use_kl_in_reward: bool | None = None
+    """Subtract kl_ctrl.kl_coef * KL from the token rewards; null: the preset's."""
+    kl_penalty: Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"] = "kl"
+    """KL estimator of the reward penalty."""
+    kl_ctrl: KlCtrlConfig = field(default_factory=KlCtrlConfig)
+    """KL coefficient in the reward."""
+
+
+@dataclass
+class CustomRewardConfig:
+    path: str | None = None
+    """Python file with the user's reward function; null: the scorer of the row's data_source."""
+    name: str = "compute_score"
+    """Function in that file: (data_source, solution_str, ground_truth, extra_info=None) -> float | dict."""
+
+
+@dataclass
+class RewardConfig:
+    custom_reward_function: CustomRewardConfig = field(default_factory=CustomRewardConfig)
+    """The user's reward function."""
+    reward_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments passed to the scorer, e.g. {method: flexible} for gsm8k."""
+    num_workers: int = 1
+    """Scorer processes (>= 1)."""
+    timeout_s: float = 10.0
+    """Hard wall-clock limit of one score, seconds (> 0)."""
+
+
+@dataclass
+class PoolConfig:
+    nodes: int = 1
+    """Machines (>= 1)."""
+    gpus: int = 1
+    """Ranks on each machine: GPUs, or processes on a CPU machine (>= 1)."""
+
+
+@dataclass
+class ClusterConfig:
+    executor: Literal["auto", "local", "ray"] = "auto"
+    """auto: local for one rank, ray for more."""
+    nproc: int | None = None
+    """Shorthand: one pool `main` with this many ranks on one machine."""
+    nnodes: int = 1
+    """Shorthand (veRL: trainer.nnodes): machines of pool `main`."""
+    n_gpus_per_node: int = 1
+    """Shorthand (veRL: trainer.n_gpus_per_node): ranks on each machine of pool `main`."""
+    pools: dict[str, PoolConfig] = field(default_factory=dict)
+    """Named pools; empty: the shorthand's one pool `main`."""
+    ray_address: str | None = None
+    """Ray cluster to join; null: start one on this machine."""
+
+
+@dataclass
+class WeightsConfig:
+    type: Literal["inplace"] = "inplace"
+    """How new weights reach the rollout engine. inplace: same process (hf engine)."""
+
+
+@dataclass
+class WarmupPhase:
+    name: str = "skill"
+    """Shown in progress and in warmup.jsonl."""
+    data: str = "builtin:show-your-work/worked"
+    """Demonstrations: `builtin:NAME/PART`."""
+    steps: int = 200
+    """Optimizer steps (>= 1)."""
+    batch_size: int = 32
+    """Demonstrations a step (>= 1)."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    """Optimizer of the phase."""
+
+
+@dataclass
+class WarmupConfig:
+    phases: list[WarmupPhase] = field(default_factory=list)
+    """Supervised phases run before RL on a `builtin:` model; empty: none."""
+
+
+@dataclass
+class TrainerConfig:
+    project_name: str = "rlx"
+    """First folder under default_local_dir."""
+    experiment_name: str | None = None
+    """Second folder; null: `<profile>-<n>`, the first free n."""
+    default_local_dir: str = "runs"
+    """Where run directories go, relative to the current folder."""
+    seed: int = 0
+    """Seed of everything drawn at random (>= 0)."""
+    deterministic: bool = False
+    """Ask every library for deterministic kernels (slower on GPUs; the CPU path is deterministic anyway)."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """auto: a GPU when there is one."""
+    num_threads: int | None = None
+    """Compute threads of each rank on the CPU; null: 1 per rank on a CPU-only machine, torch's own choice on GPUs."""
+    mode: Literal["sync"] = "sync"
+    """When generation and updates may overlap; sync: never."""
+    total_epochs: int = 30
+    """Passes over the training prompts (>= 1)."""
+    total_training_steps: int | None = None
+    """Stop after this many steps; null: total_epochs decides."""
+    save_freq: int = -1
+    """Checkpoint every this many steps and after the last; -1: only after the last; 0: never."""
+    test_freq: int = -1
+    """Validate every this many steps and after the last; -1: only after the last; 0: never."""
+    val_before_train: bool = True
+    """Validate before the first step."""
+    critic_warmup: int = 0
+    """Steps in which only the critic is updated (>= 0)."""
+    max_ckpt_to_keep: int | None = None
+    """Checkpoints kept, oldest removed first; null: all."""
+    logger: list[Literal["console", "jsonl", "tensorboard", "wandb"]] = field(default_factory=lambda: ["console", "jsonl"])
+    """Where metrics go; jsonl (the run's record) is always written."""
+    log_rollouts: int = 8
+    """Sampled answers written to rollouts/step_N.jsonl each step (>= 0; -1: all)."""
+    parity: Literal["error", "warn", "off"] = "error"
+    """Compare engine and trainer log-probs at step 0: error ends the run with exit 4."""
+    parity_threshold: float | None = None
+    """Largest mean |difference|; null: 1e-4 when both sides are float32, else 0.15."""
+
+
+@dataclass
+class RlxConfig:
+    purpose: str = ""
+    """One line shown by `rlx profile ls`."""
+    data: DataConfig = field(default_factory=DataConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    actor: ActorConfig = field(default_factory=ActorConfig)
+    ref: RefConfig = field(default_factory=RefConfig)
+    rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    critic: CriticConfig = field(default_factory=CriticConfig)
+    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    reward: RewardConfig = field(default_factory=RewardConfig)
+    warmup: WarmupConfig = field(default_factory=WarmupConfig)
+    weights: WeightsConfig = field(default_factory=WeightsConfig)
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    trainer: TrainerConfig = field(default_factory=TrainerConfig)
