@@ -1,0 +1,33 @@
+"""Data that comes with rlx, by name: `builtin:NAME` are prompts, `builtin:NAME/PART` are demonstrations."""
+
+from typing import Any, Literal
+
+from verl_core.config.errors import UserError
+from verl_core.data import show_your_work
+
+PREFIX = "builtin:"
+TASKS = {"show-your-work": show_your_work}
+PARTS = ("worked", "habit")
+
+
+def is_builtin(path: str) -> bool:
+    return path.startswith(PREFIX)
+
+
+def builtin_rows(path: str, split: Literal["train", "test"], seed: int) -> list[dict[str, Any]]:
+    """Rows with veRL's columns of `builtin:NAME`. Raises UserError for an unknown name."""
+    name = path.removeprefix(PREFIX)
+    if name not in TASKS:
+        raise UserError(f"no builtin data set {path!r}", hint="known are " + ", ".join(PREFIX + n for n in TASKS))
+    return TASKS[name].rows(split, seed)
+
+
+def builtin_demonstrations(path: str, n: int, seed: int) -> list[tuple[str, str]]:
+    """`n` (question, answer) pairs of `builtin:NAME/PART`. Raises UserError for an unknown name or part."""
+    name, _, part = path.removeprefix(PREFIX).partition("/")
+    if not is_builtin(path) or name not in TASKS or part not in PARTS:
+        raise UserError(
+            f"no demonstrations {path!r}",
+            hint="known are " + ", ".join(f"{PREFIX}{n}/{p}" for n in TASKS for p in PARTS),
+        )
+    return TASKS[name].demonstrations(part, n, seed)  # type: ignore[arg-type]

@@ -1,0 +1,207 @@
+"""Prompts as token ids: read, checked, tokenised by the chat template, cut or filtered to the length that is sent."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import random
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from verl_core.config.errors import UserError
+from verl_core.config.schema import DataConfig
+from verl_core.data.builtin import builtin_rows, is_builtin
+from verl_core.data.files import read_records, resolve
+from verl_core.data.rows import BrokenRow, RawRow, parse_row, raise_for
+
+log = logging.getLogger(__name__)
+
+CHUNK = 1024  # prompts tokenised at a time: bounds memory, and is large enough for the tokenizer's own batching
+
+
+@dataclass(frozen=True, slots=True)
+class PromptRow:
+    """One prompt ready to be sent. `ids` end with the template's generation prompt; `index` is the row's place among
+    all rows read; `uid` names this use of it (the loader makes it unique across epochs)."""
+
+    uid: str
+    index: int
+    prompt: list[dict[str, Any]]
+    ids: tuple[int, ...]
+    data_source: str
+    ground_truth: Any
+    extra_info: dict[str, Any]
+    file: str
+
+
+class PromptDataset:
+    """The prompts of one split, in file order.
+
+    files: path, folder, glob, list of these, or `builtin:NAME` (see `files.resolve`).
+    Length is measured on exactly the ids that will be sent. Prompts are tokenised at loading when the configuration
+    has to look at all of them (`filter_overlong_prompts`, or truncation "error"), else when first taken.
+    Raises UserError for unreadable files, broken rows, prompts that are too long, and an empty split.
+    """
+
+    def __init__(
+        self, files: str | Sequence[str], cfg: DataConfig, tokenizer: Any, split: Literal["train", "val"], seed: int
+    ):
+        self.cfg, self.tokenizer, self.split = cfg, tokenizer, split
+        check_template(tokenizer)
+        rows = _read(files, cfg, split, seed)
+        self._ids: dict[int, array[int]] = {}
+        self._raw = dict(enumerate(rows))
+        self.indexes = _choose(len(rows), cfg, split, seed)
+        self.removed = 0
+        """Prompts dropped by filter_overlong_prompts."""
+        if cfg.filter_overlong_prompts:
+            self._filter_overlong()
+        elif cfg.truncation == "error":
+            self._refuse_overlong()
+        if not self.indexes:
+            reason = (
+                f": all {self.removed} prompts are longer than {cfg.max_prompt_length} tokens" if self.removed else ""
+            )
+            raise UserError(f"no {split} prompts in {files}{reason}", hint="see data.max_prompt_length and the files")
+
+    def __len__(self) -> int:
+        return len(self.indexes)
+
+    def __getitem__(self, position: int) -> PromptRow:
+        return self.take([position])[0]
+
+    def take(self, positions: Iterable[int], epoch: int = 0) -> list[PromptRow]:
+        """The rows at these positions (0 <= position < len), with uid `<epoch>-<index>`."""
+        wanted = [self.indexes[p] for p in positions]
+        self._encode(wanted)
+        return [self._row(i, epoch) for i in wanted]
+
+    def content_hash(self) -> str:
+        """SHA-256 over every row that is used and its place: equal hashes mean the same stream of prompts."""
+        digest = hashlib.sha256()
+        for i in self.indexes:
+            r = self._raw[i]
+            content = [i, r.messages, r.data_source, r.ground_truth, r.extra_info]
+            digest.update(json.dumps(content, sort_keys=True, default=repr).encode())
+        return digest.hexdigest()
+
+    def _row(self, index: int, epoch: int) -> PromptRow:
+        r = self._raw[index]
+        ids = tuple(_truncate(self._ids[index], self.cfg.max_prompt_length, self.cfg.truncation))
+        return PromptRow(
+            f"{epoch}-{index}", index, r.messages, ids, r.data_source, r.ground_truth, r.extra_info, r.file
+        )
+
+    def _filter_overlong(self) -> None:
+        self._encode(self.indexes)
+        kept = [i for i in self.indexes if len(self._ids[i]) <= self.cfg.max_prompt_length]
+        self.removed = len(self.indexes) - len(kept)
+        self.indexes = kept
+        if self.removed:
+            log.info(
+                "%s: %d prompts longer than %d tokens removed, %d kept",
+                self.split,
+                self.removed,
+                self.cfg.max_prompt_length,
+                len(kept),
+            )
+
+    def _refuse_overlong(self) -> None:
+        self._encode(self.indexes)
+        limit = self.cfg.max_prompt_length
+        raise_for(
+            (
+                (self._raw[i].file, self._raw[i].row, f"{len(self._ids[i])} tokens")
+                for i in self.indexes
+                if len(self._ids[i]) > limit
+            ),
+            what=f"prompts longer than data.max_prompt_length={limit}",
+            hint="raise data.max_prompt_length, or set data.filter_overlong_prompts=true or data.truncation=left",
+        )
+
+    def _encode(self, indexes: Sequence[int]) -> None:
+        missing = [i for i in dict.fromkeys(indexes) if i not in self._ids]
+        for start in range(0, len(missing), CHUNK):
+            chunk = missing[start : start + CHUNK]
+            encoded = self.tokenizer(self._render(chunk), add_special_tokens=False)["input_ids"]
+            self._ids.update((i, array("i", ids)) for i, ids in zip(chunk, encoded, strict=True))
+
+    def _render(self, indexes: Sequence[int]) -> list[str]:
+        try:
+            return self._apply_template([self._raw[i].messages for i in indexes])
+        except Exception as e:  # a template is a program of its own: it raises what it likes
+            if len(indexes) == 1:
+                r = self._raw[indexes[0]]
+                raise UserError(
+                    f"{r.file} row {r.row}: the chat template refuses the prompt: {e}",
+                    hint="change the row's messages, data.apply_chat_template_kwargs or model.custom_chat_template",
+                ) from e
+        return [text for i in indexes for text in self._render([i])]
+
+    def _apply_template(self, conversations: list[list[dict[str, Any]]]) -> list[str]:
+        return self.tokenizer.apply_chat_template(
+            conversations, add_generation_prompt=True, tokenize=False, **self.cfg.apply_chat_template_kwargs
+        )
+
+
+def _read(files: str | Sequence[str], cfg: DataConfig, split: Literal["train", "val"], seed: int) -> list[RawRow]:
+    rows: list[RawRow] = []
+    broken: list[tuple[str, int, str]] = []
+    for file, number, record in _records(files, split, seed):
+        try:
+            rows.append(parse_row(record, file, number, cfg.prompt_key, cfg.reward_fn_key))
+        except BrokenRow as e:
+            broken.append((file, number, str(e)))
+    raise_for(
+        broken, "broken rows", hint="the columns are data_source, prompt, reward_model.ground_truth; see docs/data.md"
+    )
+    return rows
+
+
+def _records(files: str | Sequence[str], split: Literal["train", "val"], seed: int) -> Iterable[tuple[str, int, Any]]:
+    for entry in [files] if isinstance(files, str) else files:
+        if is_builtin(entry):
+            for number, record in enumerate(
+                builtin_rows(entry, "train" if split == "train" else "test", seed), start=1
+            ):
+                yield entry, number, record
+        else:
+            for path in resolve(entry, split):
+                for number, record in read_records(path):
+                    yield str(path), number, record
+
+
+def _choose(n: int, cfg: DataConfig, split: str, seed: int) -> list[int]:
+    """The rows that max_samples leaves, in file order."""
+    key = f"{split}_max_samples"
+    limit = getattr(cfg, key)
+    if limit != -1 and limit < 1:
+        raise UserError(f"data.{key}={limit} is not a number of rows", hint="use -1 for all rows, or a number from 1")
+    if limit == -1 or limit >= n:
+        return list(range(n))
+    if split == "train" and cfg.shuffle:
+        return sorted(random.Random(f"rlx/max-samples/{seed}").sample(range(n), limit))
+    return list(range(limit))
+
+
+def _truncate(ids: array[int], limit: int, mode: str) -> array[int]:
+    """At most `limit` ids: the right end (mode left), the left end (right), or both ends (middle)."""
+    if len(ids) <= limit:
+        return ids
+    if mode == "left":
+        return ids[-limit:]
+    if mode == "right":
+        return ids[:limit]
+    head = limit // 2
+    return ids[:head] + ids[len(ids) - (limit - head) :]
+
+
+def check_template(tokenizer: Any) -> None:
+    if not getattr(tokenizer, "chat_template", None):
+        raise UserError(
+            f"tokenizer {getattr(tokenizer, 'name_or_path', '')!r} has no chat template",
+            hint="use an instruct model, or set model.custom_chat_template",
+        )

@@ -1,0 +1,112 @@
+"""From what the user wrote under data.train_files to records: paths, folders, globs; Parquet, JSON lines, JSON; .gz."""
+
+import gzip
+import json
+from collections.abc import Iterable, Iterator
+from glob import glob, has_magic
+from pathlib import Path
+from typing import Any
+
+from verl_core.config.errors import UserError
+
+SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz")
+SPLIT_PREFIXES = {"train": ("train",), "val": ("test", "val")}
+
+
+def resolve(files: str | Iterable[str], split: str) -> list[Path]:
+    """The data files meant by a path, a glob, a folder, or a list of these; `~` is the home folder.
+
+    A folder stands for its data files by name; when some of them are called train*, test* or val*, only those of
+    `split` ("train" or "val") are taken. Raises UserError for a path that names nothing or no data file.
+    """
+    paths = [found for entry in ([files] if isinstance(files, str) else files) for found in _resolve_one(entry, split)]
+    if not paths:
+        raise UserError(f"no {split} files given", hint=f"set data.{split}_files=PATH")
+    return paths
+
+
+def read_records(path: Path) -> Iterator[tuple[int, Any]]:
+    """(row number from 1, record) of a data file; in JSON lines the row number is the line number.
+
+    A line that is not JSON yields a ValueError in the record's place, so that the reader can report all of them.
+    Raises UserError when the file as a whole cannot be read.
+    """
+    try:
+        if path.suffix == ".parquet":
+            yield from enumerate(_read_parquet(path), start=1)
+            return
+        text = _read_text(path)
+    except (OSError, EOFError, UnicodeDecodeError) as e:
+        raise UserError(f"{path} cannot be read: {e}", hint="check that the file is whole; UTF-8 is expected") from e
+    if ".jsonl" in path.suffixes:
+        yield from _json_lines(text)
+    else:
+        yield from enumerate(_json_list(path, text), start=1)
+
+
+def _resolve_one(entry: str, split: str) -> list[Path]:
+    path = Path(entry).expanduser()
+    if path.is_dir():
+        return _in_folder(path, split)
+    if not path.exists() and has_magic(entry):
+        found = sorted(p for p in map(Path, glob(str(path), recursive=True)) if p.is_file())  # noqa: PTH207
+    else:
+        found = [path] if path.is_file() else []
+    if not found:
+        raise UserError(
+            f"no such {split} file: {entry}", hint=f"make it with `rlx prepare NAME`, or set data.{split}_files=PATH"
+        )
+    for p in found:
+        if not p.name.endswith(SUFFIXES):
+            raise UserError(f"{p} is not a data file", hint=f"known endings are {', '.join(SUFFIXES)}")
+    return found
+
+
+def _in_folder(folder: Path, split: str) -> list[Path]:
+    found = sorted(p for p in folder.iterdir() if p.name.endswith(SUFFIXES))
+    named = [p for p in found if p.name.startswith(sum(SPLIT_PREFIXES.values(), ()))]
+    if named:
+        found = [p for p in named if p.name.startswith(SPLIT_PREFIXES[split])]
+    if not found:
+        raise UserError(f"no {split} file in folder {folder}", hint=f"known endings are {', '.join(SUFFIXES)}")
+    return found
+
+
+def _read_parquet(path: Path) -> list[dict[str, Any]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_table(path).to_pylist()
+    except pa.ArrowException as e:
+        raise UserError(f"{path} is not a whole Parquet file: {e}", hint="make it again with `rlx prepare NAME`") from e
+
+
+def _read_text(path: Path) -> str:
+    if path.suffix == ".gz":
+        with gzip.open(path, "rt", encoding="utf-8-sig") as f:
+            return f.read()
+    return path.read_text(encoding="utf-8-sig")
+
+
+def _json_lines(text: str) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                yield number, json.loads(line)
+            except json.JSONDecodeError as e:
+                yield number, ValueError(f"not JSON: {e.msg} at column {e.colno}")
+
+
+def _json_list(path: Path, text: str) -> list[Any]:
+    try:
+        records = json.loads(text)
+    except json.JSONDecodeError as e:
+        raise UserError(
+            f"{path} is not JSON: {e.msg} at line {e.lineno}", hint="JSON lines need the ending .jsonl"
+        ) from e
+    if not isinstance(records, list):
+        raise UserError(
+            f"{path} holds a {type(records).__name__}, not a list of rows", hint="JSON lines need the ending .jsonl"
+        )
+    return records
