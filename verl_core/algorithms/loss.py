@@ -1,5 +1,5 @@
 """The border between algorithms and training engines: a loss declares the per-token quantities it needs and is handed
-exactly those, packed; it never sees logits. So vocabulary-parallel, pipeline and fused back ends can serve every loss."""
+exactly those, packed; it never sees logits. So vocabulary-parallel, pipeline and fused back ends serve every loss."""
 
 from __future__ import annotations
 
@@ -30,6 +30,12 @@ class Totals:
     tokens: int  # tokens with mask 1
     sequences: int  # sequences with at least one token with mask 1
 
+    @classmethod
+    def of(cls, batch: Batch) -> Totals:
+        """The counts of a whole mini-batch (not of one rank's share)."""
+        count_S = batch.sum_S(batch["mask_N"])
+        return cls(tokens=int(count_S.sum()), sequences=int((count_S > 0).sum()))
+
 
 @dataclass(frozen=True)
 class Metric:
@@ -46,12 +52,13 @@ class Metric:
 class Loss(Protocol):
     """Picklable (it travels to the ranks). `temperature` scales the logits before every quantity is taken."""
 
-    needs: frozenset[Need]
-    temperature: float
+    @property
+    def needs(self) -> frozenset[Need]: ...
 
-    def __call__(
-        self, out: Mapping[Need, Tensor], batch: Batch, totals: Totals
-    ) -> tuple[Tensor, dict[str, Metric]]:
+    @property
+    def temperature(self) -> float: ...
+
+    def __call__(self, out: Mapping[Need, Tensor], batch: Batch, totals: Totals) -> tuple[Tensor, dict[str, Metric]]:
         """This micro-batch's share of the mini-batch loss (a scalar; shares of all micro-batches and ranks add up to
-        the loss) and its metrics by name."""
+        the loss) and its metrics by name. `batch` lies on the device of `out`."""
         ...

@@ -1,13 +1,14 @@
 """The ragged batch: flat columns plus lengths. A column's name ends in its axis, so selecting, joining, packing and
 sending treat every column alike and a new need is only a new column.
 
-Axes: `_N` one entry a token (all sequences one after the other), `_S` one a sequence, `_P` one a prompt (the index space
-of group_S), `_blob` a Python list with one object a sequence. Further dimensions may follow the first.
+Axes: `_N` one entry a token (all sequences one after the other), `_S` one a sequence, `_P` one a prompt (the index
+space of group_S), `_blob` a Python list with one object a sequence. Further dimensions may follow the first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -23,41 +24,49 @@ def axis_of(name: str) -> str:
 
 
 class Batch:
-    """S sequences with N tokens in all. `batch["ids_N"]` reads a column, `batch.add(values_N=...)` writes one."""
+    """S sequences with N tokens in all. `batch["ids_N"]` reads a column, `batch.add(values_N=...)` writes one.
+
+    `length_S` and `group_S` never change: what follows from them is computed once, on first use.
+    """
 
     def __init__(self, length_S: Tensor, group_S: Tensor, columns: Mapping[str, Any]):
+        if len(length_S) != len(group_S):
+            raise ValueError(f"{len(length_S)} lengths but {len(group_S)} group ids")
         self.length_S = length_S.to(torch.int64)
         self.group_S = group_S.to(torch.int64)
         self.columns: dict[str, Any] = {}
         self.add(**columns)
 
+    def __reduce__(self):  # what was computed on first use is not sent to other processes
+        return (type(self), (self.length_S, self.group_S, self.columns))
+
     @property
     def S(self) -> int:
         return len(self.length_S)
 
-    @property
+    @cached_property
     def N(self) -> int:
         return int(self.length_S.sum())
 
-    @property
+    @cached_property
     def P(self) -> int:
         return int(self.group_S.max()) + 1 if self.S else 0
 
-    @property
+    @cached_property
     def cu_seqlens_S1(self) -> Tensor:
         """Offsets: sequence s is tokens cu[s]:cu[s+1]. Shape [S+1], int64."""
         return torch.nn.functional.pad(self.length_S.cumsum(0), (1, 0))
 
-    @property
+    @cached_property
     def seq_N(self) -> Tensor:
         """Index of the sequence each token belongs to. Shape [N]."""
-        return torch.repeat_interleave(torch.arange(self.S, device=self.length_S.device), self.length_S)
+        index_S = torch.arange(self.S, device=self.length_S.device)
+        return torch.repeat_interleave(index_S, self.length_S, output_size=self.N)
 
-    @property
+    @cached_property
     def position_N(self) -> Tensor:
         """Position of each token in its sequence, from 0. Shape [N]."""
-        start = self.cu_seqlens_S1[:-1]
-        return torch.arange(self.N, device=self.length_S.device) - torch.repeat_interleave(start, self.length_S)
+        return torch.arange(self.N, device=self.length_S.device) - self.cu_seqlens_S1[self.seq_N]
 
     def __contains__(self, name: str) -> bool:
         return name in self.columns
@@ -89,8 +98,10 @@ class Batch:
         return start + torch.arange(int(length.sum()), device=start.device) - torch.repeat_interleave(offset, length)
 
     def select(self, index_S: Tensor | Sequence[int]) -> Batch:
-        """The batch of these sequences in this order; group ids are renumbered from 0 in order of their old number."""
-        index_S = torch.as_tensor(index_S, dtype=torch.int64)
+        """The batch of these sequences (indices, or a bool mask) in this order; group ids are renumbered from 0 in
+        order of their old number."""
+        index_S = torch.as_tensor(index_S, device=self.length_S.device)
+        index_S = index_S.nonzero()[:, 0] if index_S.dtype == torch.bool else index_S.to(torch.int64)
         kept_P, group_S = torch.unique(self.group_S[index_S], return_inverse=True)
         index_N = self.token_index(index_S)
         pick = {
@@ -102,7 +113,10 @@ class Batch:
         return Batch(self.length_S[index_S], group_S, {k: pick[axis_of(k)](v) for k, v in self.columns.items()})
 
     def to(self, device: torch.device | str) -> Batch:
-        move = lambda v: v.to(device, non_blocking=True) if isinstance(v, Tensor) else v  # noqa: E731
+        """The batch on another device; blobs stay where they are."""
+        # a copy to the host must have ended before anybody reads it
+        overlap = torch.device(device).type != "cpu"
+        move = lambda v: v.to(device, non_blocking=overlap) if isinstance(v, Tensor) else v  # noqa: E731
         return Batch(move(self.length_S), move(self.group_S), {k: move(v) for k, v in self.columns.items()})
 
     def padded(self, column: str | Tensor, fill: float = 0) -> Tensor:
@@ -118,14 +132,19 @@ class Batch:
         return dense_ST[self.seq_N, self.position_N]
 
     def sum_S(self, value_N: Tensor) -> Tensor:
-        """Sum of a token column over each sequence. Shape [S]."""
+        """Sum of a token column over each sequence; counts a bool column. Shape [S]."""
+        if value_N.dtype == torch.bool:
+            value_N = value_N.long()
         out = torch.zeros(self.S, dtype=value_N.dtype, device=value_N.device)
         return out.index_add(0, self.seq_N, value_N)
 
 
 def concat(batches: Iterable[Batch]) -> Batch:
-    """Batches one after the other; their groups stay apart. They must have the same columns."""
+    """Batches one after the other; their groups stay apart. Raises ValueError when there is none or when their columns
+    differ."""
     parts = list(batches)
+    if not parts:
+        raise ValueError("no batch to join")
     names = set(parts[0].columns)
     if any(set(b.columns) != names for b in parts):
         raise ValueError(f"batches to join have different columns: {[sorted(b.columns) for b in parts]}")

@@ -50,8 +50,15 @@ def collate(groups: Sequence[Sequence[Trajectory]]) -> Batch:
 
     Columns: ids_N int64, mask_N bool, rollout_logp_N float32, version_N int32; reward_S float32, prompt_len_S int64
     (tokens before the first produced one), truncated_S bool (finish == length), sample_S int64; trajectory_blob.
+    Raises ValueError for a trajectory whose token lists differ in length.
     """
     rows = [t for g in groups for t in g]
+    for t in rows:
+        if not len(t.ids) == len(t.mask) == len(t.logps) == len(t.versions):
+            raise ValueError(
+                f"trajectory {t.group}/{t.sample} has {len(t.ids)} ids, {len(t.mask)} mask, {len(t.logps)} logps and "
+                f"{len(t.versions)} versions entries"
+            )
     flat = lambda name, dtype: torch.tensor([x for t in rows for x in getattr(t, name)], dtype=dtype)  # noqa: E731
     return Batch(
         length_S=torch.tensor([len(t.ids) for t in rows], dtype=torch.int64),
@@ -62,9 +69,13 @@ def collate(groups: Sequence[Sequence[Trajectory]]) -> Batch:
             "rollout_logp_N": flat("logps", torch.float32),
             "version_N": flat("versions", torch.int32),
             "reward_S": torch.tensor([t.reward for t in rows], dtype=torch.float32),
-            "prompt_len_S": torch.tensor([next((i for i, m in enumerate(t.mask) if m), len(t.mask)) for t in rows]),
+            "prompt_len_S": torch.tensor([_prompt_length(t) for t in rows], dtype=torch.int64),
             "truncated_S": torch.tensor([t.finish == "length" for t in rows], dtype=torch.bool),
             "sample_S": torch.tensor([t.sample for t in rows], dtype=torch.int64),
             "trajectory_blob": rows,
         },
     )
+
+
+def _prompt_length(t: Trajectory) -> int:
+    return next((i for i, m in enumerate(t.mask) if m), len(t.mask))

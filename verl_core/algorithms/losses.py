@@ -1,0 +1,147 @@
+"""The losses a training engine is handed: which quantities they need, and their share of the mini-batch loss.
+
+Each reads its columns from the micro-batch, works on produced tokens only and divides by the mini-batch's Totals.
+Metric names are veRL's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from verl_core.algorithms.aggregate import aggregate
+from verl_core.algorithms.kl import kl_estimate
+from verl_core.algorithms.loss import Metric, Need, Totals
+from verl_core.algorithms.policy_loss import POLICY_LOSSES, Clip
+from verl_core.algorithms.produced import produced
+from verl_core.batch import Batch
+from verl_core.config.schema import ActorConfig, CriticConfig
+
+
+def _mean(value_M: Tensor) -> Metric:
+    """Mean over produced tokens, of this micro-batch's part."""
+    return Metric(value_M.detach().sum(), weight=len(value_M))
+
+
+def _total(share: Tensor) -> Metric:
+    return Metric(share.detach(), how="sum")
+
+
+def _resolved[T](value: T | None, key: str) -> T:
+    if value is None:
+        raise ValueError(f"{key} is null: build losses from the effective configuration, where presets are filled in")
+    return value
+
+
+@dataclass(frozen=True)
+class PolicyLoss:
+    """The actor's loss: policy loss + kl_coef * KL(policy, reference) - entropy_coeff * entropy, each aggregated alike.
+
+    Reads old_logp_N, advantages_N, mask_N and, with kl_type set, ref_logp_N.
+    """
+
+    loss_mode: str = "vanilla"
+    clip: Clip = field(default_factory=Clip)
+    agg_mode: str = "token-mean"
+    scale: float | None = None  # divisor of seq-mean-token-sum-norm
+    entropy_coeff: float = 0.0
+    kl_type: str | None = None  # None: no KL in the loss
+    kl_coef: float = 0.0
+    temperature: float = 1.0
+    want_entropy: bool = True  # log the entropy also where the loss does not use it
+
+    @classmethod
+    def from_config(cls, cfg: ActorConfig, temperature: float, want_entropy: bool = True) -> PolicyLoss:
+        """From an effective configuration's actor and rollout.temperature. Raises ValueError for a null preset or an
+        unknown loss_mode."""
+        mode = cfg.policy_loss.loss_mode
+        if mode not in POLICY_LOSSES:
+            raise ValueError(f"unknown actor.policy_loss.loss_mode {mode!r}; there are {', '.join(POLICY_LOSSES)}")
+        use_kl = _resolved(cfg.use_kl_loss, "actor.use_kl_loss")
+        return cls(
+            loss_mode=mode,
+            clip=Clip(
+                low=cfg.clip_ratio if cfg.clip_ratio_low is None else cfg.clip_ratio_low,
+                high=cfg.clip_ratio if cfg.clip_ratio_high is None else cfg.clip_ratio_high,
+                c=cfg.clip_ratio_c,
+            ),
+            agg_mode=_resolved(cfg.loss_agg_mode, "actor.loss_agg_mode"),
+            scale=cfg.loss_scale_factor,
+            entropy_coeff=cfg.entropy_coeff,
+            kl_type=cfg.kl_loss_type if use_kl else None,
+            kl_coef=cfg.kl_loss_coef,
+            temperature=temperature,
+            want_entropy=want_entropy,
+        )
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        entropy = self.want_entropy or self.entropy_coeff != 0
+        return frozenset({Need.LOGP, Need.ENTROPY} if entropy else {Need.LOGP})
+
+    def __call__(self, out: Mapping[Need, Tensor], batch: Batch, totals: Totals) -> tuple[Tensor, dict[str, Metric]]:
+        at = produced(batch)
+        logp_M = at.pick(out[Need.LOGP])
+        loss_M, diagnostics = POLICY_LOSSES[self.loss_mode](
+            logp_M, at.pick(batch["old_logp_N"]), at.pick(batch["advantages_N"]), self.clip
+        )
+        loss = aggregate(loss_M, at, totals, self.agg_mode, self.scale)
+        metrics = {"actor/pg_loss": _total(loss)} | {f"actor/{name}": _mean(v) for name, v in diagnostics.items()}
+        if Need.ENTROPY in self.needs:
+            entropy_M = at.pick(out[Need.ENTROPY])
+            metrics["actor/entropy"] = _mean(entropy_M)
+            if self.entropy_coeff:
+                loss = loss - self.entropy_coeff * aggregate(entropy_M, at, totals, self.agg_mode, self.scale)
+        if self.kl_type:
+            kl_M = kl_estimate(self.kl_type, logp_M, at.pick(batch["ref_logp_N"]))
+            kl = aggregate(kl_M, at, totals, self.agg_mode, self.scale)
+            metrics["actor/kl_loss"] = _total(kl)
+            loss = loss + self.kl_coef * kl
+        return loss, metrics
+
+
+@dataclass(frozen=True)
+class ValueLoss:
+    """The critic's loss: half the larger squared error of the value and of the value clipped to old value +- cliprange.
+
+    Reads values_N (the old values), returns_N and mask_N.
+    """
+
+    cliprange: float = 0.5
+    agg_mode: str = "token-mean"
+    scale: float | None = None  # divisor of seq-mean-token-sum-norm
+    temperature: float = 1.0
+    needs: frozenset[Need] = frozenset({Need.VALUES})
+
+    @classmethod
+    def from_config(cls, cfg: CriticConfig, loss_scale_factor: float | None = None) -> ValueLoss:
+        """From an effective configuration's critic and actor.loss_scale_factor. Raises ValueError for a null preset."""
+        return cls(cfg.cliprange_value, _resolved(cfg.loss_agg_mode, "critic.loss_agg_mode"), loss_scale_factor)
+
+    def __call__(self, out: Mapping[Need, Tensor], batch: Batch, totals: Totals) -> tuple[Tensor, dict[str, Metric]]:
+        at = produced(batch)
+        value_M, old_M, return_M = at.pick(out[Need.VALUES]), at.pick(batch["values_N"]), at.pick(batch["returns_N"])
+        clipped_M = torch.clamp(value_M, old_M - self.cliprange, old_M + self.cliprange)
+        plain_error_M, clipped_error_M = (value_M - return_M).square(), (clipped_M - return_M).square()
+        loss = 0.5 * aggregate(torch.maximum(plain_error_M, clipped_error_M), at, totals, self.agg_mode, self.scale)
+        return loss, {
+            "critic/vf_loss": _total(loss),
+            "critic/vf_clipfrac": _mean((clipped_error_M > plain_error_M).float()),
+            "critic/vpred_mean": _mean(value_M),
+        }
+
+
+@dataclass(frozen=True)
+class SftLoss:
+    """Cross entropy on the tokens with mask 1, mean over all of them. Reads mask_N."""
+
+    temperature: float = 1.0
+    needs: frozenset[Need] = frozenset({Need.LOGP})
+
+    def __call__(self, out: Mapping[Need, Tensor], batch: Batch, totals: Totals) -> tuple[Tensor, dict[str, Metric]]:
+        at = produced(batch)
+        loss = -aggregate(at.pick(out[Need.LOGP]), at, totals, "token-mean")
+        return loss, {"train/loss": _total(loss)}
