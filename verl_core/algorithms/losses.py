@@ -30,6 +30,16 @@ def _total(share: Tensor) -> Metric:
     return Metric(share.detach(), how="sum")
 
 
+def _mismatch(logp_M: Tensor, rollout_logp_M: Tensor) -> dict[str, Metric]:
+    """Trainer against rollout engine on the same tokens: |difference| of log-probs (nats) and of probabilities."""
+    probs_M = (logp_M.exp() - rollout_logp_M.exp()).abs()
+    return {
+        "training/rollout_logp_diff_mean": _mean((logp_M - rollout_logp_M).abs()),
+        "training/rollout_probs_diff_mean": _mean(probs_M),
+        "training/rollout_probs_diff_max": Metric(torch.cat([probs_M, probs_M.new_zeros(1)]).max(), how="max"),
+    }
+
+
 def _resolved[T](value: T | None, key: str) -> T:
     if value is None:
         raise ValueError(f"{key} is null: build losses from the effective configuration, where presets are filled in")
@@ -40,7 +50,7 @@ def _resolved[T](value: T | None, key: str) -> T:
 class PolicyLoss:
     """The actor's loss: policy loss + kl_coef * KL(policy, reference) - entropy_coeff * entropy, each aggregated alike.
 
-    Reads old_logp_N, advantages_N, mask_N and, with kl_type set, ref_logp_N.
+    Reads old_logp_N, advantages_N, mask_N; with kl_type set, ref_logp_N; with log_mismatch, rollout_logp_N.
     """
 
     loss_mode: str = "vanilla"
@@ -52,6 +62,7 @@ class PolicyLoss:
     kl_coef: float = 0.0
     temperature: float = 1.0
     want_entropy: bool = True  # log the entropy also where the loss does not use it
+    log_mismatch: bool = False  # log how far the rollout engine's log-probs are from these weights'
 
     @classmethod
     def from_config(cls, cfg: ActorConfig, temperature: float, want_entropy: bool = True) -> PolicyLoss:
@@ -100,6 +111,8 @@ class PolicyLoss:
             kl = aggregate(kl_M, at, totals, self.agg_mode, self.scale)
             metrics["actor/kl_loss"] = _total(kl)
             loss = loss + self.kl_coef * kl
+        if self.log_mismatch:
+            metrics |= _mismatch(logp_M.detach(), at.pick(batch["rollout_logp_N"]))
         return loss, metrics
 
 

@@ -7,7 +7,7 @@ docs/architecture.md, "Words and shapes".
 """
 
 from verl_core.batch.batch import Batch, concat
-from verl_core.batch.packing import balance, micro_batches, workload
+from verl_core.batch.packing import balance, micro_batches
 from verl_core.batch.trajectory import Segment, Trajectory, collate
 
-__all__ = ["Batch", "Segment", "Trajectory", "balance", "collate", "concat", "micro_batches", "workload"]
+__all__ = ["Batch", "Segment", "Trajectory", "balance", "collate", "concat", "micro_batches"]

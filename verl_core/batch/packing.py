@@ -10,17 +10,9 @@ import heapq
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
 from verl_core.config.errors import UserError
-
-
-def workload(length_S: Tensor | Sequence[int], hidden_size: int) -> Tensor:
-    """Relative compute of each sequence in a causal transformer layer of width D: 12 D L for the matrix products and
-    L^2 for attention, in units of 2 D operations. Shape [S], float64, which int32 lengths cannot overflow."""
-    length_S = torch.as_tensor(length_S).double()
-    return 12 * hidden_size * length_S + length_S.square()
 
 
 def balance(cost_S: Tensor | Sequence[float], ranks: int) -> list[list[int]]:
