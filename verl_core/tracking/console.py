@@ -1,0 +1,69 @@
+"""One line a step, for the person who watches."""
+
+import os
+import time
+from collections.abc import Mapping
+from typing import TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+# (metric, word on the line, format), in the order of the line; absent metrics are left out.
+FIELDS = (
+    ("critic/score/mean", "reward", "{:.3f}"),
+    ("response_length/mean", "length", "{:.1f}"),
+    ("actor/ppo_kl", "kl", "{:.2g}"),
+    ("actor/entropy", "entropy", "{:.3f}"),
+    ("actor/grad_norm", "grad", "{:.2g}"),
+    ("perf/throughput", "tok/s", "{:,.0f}"),
+)
+VAL_PREFIX = "val/test_score/"
+
+
+class ConsoleTracker:
+    """`step 12/60  reward 0.812  val 0.960  length 16.2  kl 0.0012  entropy 0.210  grad 0.42  tok/s 21,300  0:14 left`
+
+    `total_steps` None leaves out the total and the time left. Colour only on a terminal and without NO_COLOR.
+    """
+
+    name = "console"
+    essential = False
+
+    def __init__(self, stream: TextIO, total_steps: int | None, resume_step: int | None = None):
+        self._console = Console(file=stream, highlight=False, soft_wrap=True, no_color="NO_COLOR" in os.environ)
+        self._total = total_steps
+        self._first = max(0, resume_step or 0)
+        self._began = time.monotonic()
+
+    def log(self, step: int, metrics: Mapping[str, float]) -> None:
+        width = len(str(self._total or step))
+        line = Text(f"step {step:>{width}}" + (f"/{self._total}" if self._total else ""), style="bold")
+        for name, word, form in (*FIELDS[:1], ("", "", ""), *FIELDS[1:]):
+            if name in metrics:
+                self._field(line, word, form.format(metrics[name]), "green" if word == "reward" else "")
+            elif not name:
+                self._validation(line, metrics)
+        if self._total and self._first < step < self._total:
+            left = (time.monotonic() - self._began) / (step - self._first) * (self._total - step)
+            line.append(f"  {clock(left)} left", style="dim")
+        self._console.print(line)
+
+    def _validation(self, line: Text, metrics: Mapping[str, float]) -> None:
+        scores = {name.removeprefix(VAL_PREFIX): v for name, v in metrics.items() if name.startswith(VAL_PREFIX)}
+        for source, value in sorted(scores.items()):
+            self._field(line, "val" if len(scores) == 1 else f"val[{source}]", f"{value:.3f}", "cyan")
+
+    @staticmethod
+    def _field(line: Text, word: str, value: str, style: str) -> None:
+        line.append(f"  {word} ", style="dim")
+        line.append(value, style=style)
+
+    def finish(self, exit_code: int) -> None:
+        """Nothing to close: the stream is the process's."""
+
+
+def clock(seconds: float) -> str:
+    """Seconds as m:ss, or h:mm:ss from an hour on."""
+    minutes, s = divmod(round(seconds), 60)
+    hours, m = divmod(minutes, 60)
+    return f"{hours}:{m:02}:{s:02}" if hours else f"{m}:{s:02}"
