@@ -1,0 +1,89 @@
+"""Tiny real models and their engine states, and a way to run a function on two gloo ranks."""
+
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config
+
+from verl_core.training.protocol import EngineState
+
+
+def tiny_model(tied: bool, dtype: torch.dtype = torch.float32, seed: int = 0, vocabulary: int = 97) -> PreTrainedModel:
+    """A two-layer Qwen2; 97 is prime, so that no number of ranks divides the embedding evenly."""
+    torch.manual_seed(seed)
+    config = Qwen2Config(
+        vocab_size=vocabulary,
+        hidden_size=32,
+        intermediate_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        tie_word_embeddings=tied,
+        bos_token_id=1,
+        eos_token_id=2,
+        pad_token_id=0,
+        dtype=str(dtype).removeprefix("torch."),
+    )
+    return AutoModelForCausalLM.from_config(config).to(dtype)
+
+
+def engine_state(model: PreTrainedModel, seed: int = 1) -> EngineState:
+    """Weights as the model holds them (a tied head under both names), Adam moments, a schedule."""
+    generator = torch.Generator().manual_seed(seed)
+    moments = {
+        f"{key}/{name}": torch.randn(p.shape, generator=generator).to(p.dtype)
+        for key in ("exp_avg", "exp_avg_sq")
+        for name, p in model.named_parameters()
+    }
+    return EngineState(dict(model.state_dict()), moments, {"schedule": {"last_epoch": 3}, "lr": 1e-6, "step": 3})
+
+
+def sharded(state: EngineState) -> EngineState:
+    """The state spread over the present ranks as FSDP2 and tensor parallelism would: rows, columns, replicas, plain."""
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    kept: dict[int, torch.Tensor] = {}
+
+    def spread(index: int, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        if name.endswith("k_proj.bias"):
+            return tensor  # plain: a replicated buffer
+        if name.endswith("down_proj.weight"):
+            placement = Shard(1)  # columns: local pieces are not contiguous
+        else:
+            placement = Replicate() if name.endswith("input_layernorm.weight") else Shard(0)
+        key = tensor.data_ptr()
+        return kept.setdefault(key, distribute_tensor(tensor, mesh, [placement]))  # ties stay ties
+
+    return EngineState(
+        {name: spread(i, name, t) for i, (name, t) in enumerate(state.weights.items())},
+        {name: spread(i, name, t) for i, (name, t) in enumerate(state.optimizer.items())},
+        state.scalars,
+    )
+
+
+def on_ranks(count: int, function: Callable[..., None], *arguments) -> None:
+    """Runs `function(*arguments)` on `count` gloo ranks in fresh processes; the first exception is raised here."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    mp.spawn(_rank, args=(count, port, function, arguments), nprocs=count, join=True)
+
+
+def _rank(rank: int, count: int, port: int, function: Callable[..., None], arguments: tuple) -> None:
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(count)}
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    try:
+        function(*arguments)
+    finally:
+        dist.destroy_process_group()
+
+
+def folder_size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -1,0 +1,225 @@
+"""One engine's state to and from a role's folder, on all ranks: safetensors through torch.distributed.checkpoint, JSON for
+the rest. The folder does not depend on the number of ranks or on how tensors were sharded."""
+
+import json
+import shutil
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed.checkpoint as dcp
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.metadata import TensorStorageMetadata
+from torch.distributed.tensor import DTensor
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from verl_core.checkpoint.manifest import write_text_durably
+from verl_core.checkpoint.store import NO_SPACE
+from verl_core.config.errors import RunError, UserError
+from verl_core.training.protocol import EngineState
+
+ENGINE = "engine.json"
+FORMAT = 1
+_FILE_BYTES = 2 << 30  # of whole tensors a file; the writer holds a file's share of this rank in host memory twice
+
+
+def state_bytes(state: EngineState) -> int:
+    """Bytes that `save_role` writes over all ranks together (tensors; engine.json and headers are small). Not collective."""
+    return sum(part[name].nbytes for part in (state.weights, state.optimizer) for name in _shared(part))
+
+
+def save_role(folder: Path | str, state: EngineState, group: dist.ProcessGroup | None = None) -> None:
+    """Writes `state` below `folder` (a role's folder inside `CheckpointStore.begin`'s). Called on all ranks of `group`
+    (None: the default group, or this process alone when torch.distributed is not initialised).
+
+    Tensors keep dtype and bytes; tensors that share memory (tied embeddings) are stored once. Keys of `scalars` must be
+    strings. Raises RunError on every rank when the disk is full, with the number of bytes missing.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in ("weights", "optimizer"):
+        whole: dict[str, Tensor] = getattr(state, part)
+        tensors = {name: whole[name].detach() for name in _ties(whole, group)}
+        if tensors:
+            _write(folder / part, tensors, state, group)
+    if _rank(group) == 0:
+        engine = {"format": FORMAT, "world_size": _world_size(group), "scalars": state.scalars}
+        try:
+            write_text_durably(folder / ENGINE, json.dumps(engine, indent=1) + "\n")
+        except OSError as error:
+            raise _write_error(folder, state, error) from error
+
+
+def load_role(folder: Path | str, like: EngineState, group: dist.ProcessGroup | None = None) -> EngineState:
+    """Reads what `save_role` wrote, on any number of ranks. Called on all ranks of `group`.
+
+    The tensors of `like` are filled in place (converted to their dtype) and returned, so that loading needs no second
+    copy; optimizer tensors that a fresh engine does not have yet are made with the placement of their parameter. Raises
+    UserError before anything is changed when names or shapes differ, naming them, or when a part of a tensor is missing.
+    """
+    folder = Path(folder)
+    engine = _read_engine(folder)
+    weights = {name: tensor.detach() for name, tensor in like.weights.items()}
+    optimizer = {name: tensor.detach() for name, tensor in like.optimizer.items()}
+    saved_weights, saved_optimizer = _stored(folder / "weights"), _stored(folder / "optimizer")
+    for name, stored in saved_optimizer.items():
+        if name not in optimizer:
+            optimizer[name] = _blank(stored, like.weights.get(name.partition("/")[2]), like)
+    plans = [
+        (folder / "weights", _matched(folder / "weights", weights, saved_weights, group)),
+        (folder / "optimizer", _matched(folder / "optimizer", optimizer, saved_optimizer, group)),
+    ]
+    for path, tensors in plans:
+        if tensors:
+            _quietly(dcp.load, tensors, storage_reader=HuggingFaceStorageReader(str(path)), process_group=group)
+    return EngineState(weights, optimizer, engine["scalars"])
+
+
+def _write(folder: Path, tensors: dict[str, Tensor], state: EngineState, group: dist.ProcessGroup | None) -> None:
+    # One thread: torch 2.11's writer loses an error raised in its other threads, and with it the tensors.
+    writer = HuggingFaceStorageWriter(
+        str(folder), fqn_to_index_mapping=_file_numbers(tensors), save_distributed=True, thread_count=1
+    )
+    contiguous = {name: _contiguous(tensor) for name, tensor in tensors.items()}
+    try:
+        _quietly(dcp.save, contiguous, storage_writer=writer, process_group=group)
+    except CheckpointException as failed:  # a BaseException that carries every rank's failure
+        errors = [error for error, _ in failed.failures.values()]
+        full = [error for error in errors if isinstance(error, OSError)]
+        if full:
+            raise _write_error(folder.parent, state, full[0]) from failed
+        raise RunError(f"could not write {folder}: {errors[0]}") from failed
+
+
+def _write_error(folder: Path, state: EngineState, error: OSError) -> RunError:
+    if error.errno not in NO_SPACE:
+        return RunError(f"could not write {folder}: {error.strerror or error}")
+    written = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    missing = max(1, state_bytes(state) - written - shutil.disk_usage(folder).free)
+    return RunError(
+        f"the disk of {folder} is full: {missing:,} of {state_bytes(state):,} bytes are missing; "
+        "earlier checkpoints are intact",
+        "free some space, then go on with --resume",
+    )
+
+
+def _shared(tensors: Mapping[str, Tensor]) -> dict[str, list[str]]:
+    """First name -> all names of the same memory, as this rank sees it."""
+    by_memory: dict[object, list[str]] = {}
+    for name, tensor in tensors.items():
+        local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        storage = StorageWeakRef(local.untyped_storage()).cdata
+        key = (storage, local.storage_offset(), tensor.shape, local.stride()) if local.numel() else name
+        by_memory.setdefault(key, []).append(name)
+    return {names[0]: names for names in by_memory.values()}
+
+
+def _ties(tensors: Mapping[str, Tensor], group: dist.ProcessGroup | None) -> dict[str, list[str]]:
+    """`_shared` as rank 0 sees it: where a shard is empty its address says nothing."""
+    ties = [_shared(tensors)]
+    if _world_size(group) > 1:
+        dist.broadcast_object_list(ties, group=group, group_src=0)
+    return ties[0]
+
+
+def _matched(
+    path: Path, tensors: dict[str, Tensor], stored: Mapping[str, TensorStorageMetadata], group: dist.ProcessGroup | None
+) -> dict[str, Tensor]:
+    """The tensors to fill under the names they were stored by. Raises UserError when they do not fit."""
+    wanted: dict[str, Tensor] = {}
+    missing: list[str] = []
+    known: set[str] = set()
+    for first, names in _ties(tensors, group).items():
+        known.update(names)
+        present = [name for name in names if name in stored]
+        if present:
+            wanted.update({name: tensors[name] for name in present})
+        else:
+            missing.append(first)
+    problems = [f"{name} is not in the checkpoint" for name in missing]
+    problems += [f"{name} is unknown to the model" for name in stored if name not in known]
+    for name, tensor in wanted.items():
+        meta = stored[name]
+        if meta.size != tensor.shape:
+            problems.append(f"{name} is {list(meta.size)} in the checkpoint, {list(tensor.shape)} in the model")
+        elif sum(chunk.sizes.numel() for chunk in meta.chunks) != tensor.numel():
+            problems.append(f"{name} is incomplete (a shard is missing)")
+    if problems:
+        more = f"; and {len(problems) - 8} more" if len(problems) > 8 else ""
+        raise UserError(
+            f"{path} does not fit this model: " + "; ".join(problems[:8]) + more,
+            "resume with the model and optimizer the run was started with",
+        )
+    return wanted
+
+
+def _stored(path: Path) -> Mapping[str, TensorStorageMetadata]:
+    if not path.is_dir():
+        return {}
+    try:
+        metadata = HuggingFaceStorageReader(str(path)).read_metadata().state_dict_metadata
+    except Exception as error:  # safetensors raises its own type for a cut header
+        raise UserError(f"{path} cannot be read: {error}", "choose another step of the run") from error
+    return {name: meta for name, meta in metadata.items() if isinstance(meta, TensorStorageMetadata)}
+
+
+def _blank(stored: TensorStorageMetadata, parameter: Tensor | None, like: EngineState) -> Tensor:
+    dtype = stored.properties.dtype
+    if parameter is not None and parameter.shape == stored.size:
+        return torch.zeros_like(parameter, dtype=dtype).detach()
+    device = next(iter(like.weights.values())).device if like.weights else "cpu"
+    return torch.zeros(stored.size, dtype=dtype, device=device)
+
+
+def _contiguous(tensor: Tensor) -> Tensor:
+    """safetensors stores only tensors that are contiguous; a column shard or a transposed weight is not."""
+    if not isinstance(tensor, DTensor):
+        return tensor.contiguous()
+    local = tensor.to_local()
+    if local.is_contiguous():
+        return tensor
+    stride = torch.empty(tensor.shape, device="meta").stride()
+    return DTensor.from_local(
+        local.contiguous(), tensor.device_mesh, tensor.placements, run_check=False, shape=tensor.shape, stride=stride
+    )
+
+
+def _file_numbers(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Which file each tensor goes to (from 1), so that no file of a rank grows past `_FILE_BYTES` of whole tensors."""
+    numbers: dict[str, int] = {}
+    number, filled = 1, 0
+    for name, tensor in tensors.items():
+        if filled and filled + tensor.nbytes > _FILE_BYTES:
+            number, filled = number + 1, 0
+        numbers[name] = number
+        filled += tensor.nbytes
+    return numbers
+
+
+def _read_engine(folder: Path) -> dict:
+    try:
+        engine = json.loads((folder / ENGINE).read_text(encoding="utf-8"))
+        version = engine["format"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder / ENGINE} cannot be read: {error}", "choose another step of the run") from error
+    if version != FORMAT:
+        raise UserError(f"{folder / ENGINE} has format {version}, this rlx reads format {FORMAT}")
+    return engine
+
+
+def _quietly(call, *arguments, **options) -> None:
+    with warnings.catch_warnings():  # without a process group torch says on every call that it assumes one process
+        warnings.filterwarnings("ignore", message="torch.distributed is disabled")
+        call(*arguments, **options)
+
+
+def _rank(group: dist.ProcessGroup | None) -> int:
+    return dist.get_rank(group) if dist.is_initialized() else 0
+
+
+def _world_size(group: dist.ProcessGroup | None) -> int:
+    return dist.get_world_size(group) if dist.is_initialized() else 1

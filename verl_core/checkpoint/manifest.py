@@ -1,0 +1,153 @@
+"""The manifest of one checkpoint: what belongs to it, how large each piece is, and its checksum. It is written last, so a
+folder without it is no checkpoint."""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+_BLOCK = 4 << 20  # bytes read at a time; hashlib lets other threads run during each block
+_THREADS = 4
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One file of a checkpoint: size in bytes and blake2b-160 checksum (hex)."""
+
+    bytes: int
+    blake2b: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """`serial` counts the checkpoints of a run in the order they were written, which is not always that of the steps.
+    `roles` maps a role to the number of ranks that wrote it; `files` maps a path inside the folder to its piece."""
+
+    step: int
+    serial: int
+    roles: dict[str, int]
+    versions: dict[str, str]
+    files: dict[str, Piece]
+    format: int = FORMAT
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(piece.bytes for piece in self.files.values())
+
+
+class NoManifest(Exception):
+    """The folder has no manifest that this version can read; the text says why."""
+
+
+def checksum(path: Path, progress: Callable[[int], None] | None = None) -> str:
+    """blake2b-160 of a file, streamed; `progress` is told the size of every block read."""
+    digest = hashlib.blake2b(digest_size=20)
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+            if progress:
+                progress(len(block))
+    return digest.hexdigest()
+
+
+def fsync(path: Path) -> None:
+    """Forces a file or a folder's entries to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_text_durably(path: Path, text: str) -> None:
+    """Replaces `path` in one step: a reader sees the old text or the new one, also after a crash."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        fsync(temporary)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise
+    fsync(path.parent)
+
+
+def write_manifest(folder: Path, step: int, serial: int) -> Manifest:
+    """Forces every file of `folder` to the disk and seals it with a manifest."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+
+    def measure(path: Path) -> Piece:
+        fsync(path)
+        return Piece(path.stat().st_size, checksum(path))
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        pieces = list(pool.map(measure, paths))
+    for directory in [folder, *(path for path in folder.rglob("*") if path.is_dir())]:
+        fsync(directory)
+    manifest = Manifest(
+        step=step,
+        serial=serial,
+        roles={path.parent.name: json.loads(path.read_text())["world_size"] for path in folder.glob("*/engine.json")},
+        versions={name: _version(name) for name in ("rlx", "torch", "transformers")},
+        files={path.relative_to(folder).as_posix(): piece for path, piece in zip(paths, pieces, strict=True)},
+    )
+    write_text_durably(folder / MANIFEST, json.dumps(asdict(manifest), indent=1) + "\n")
+    return manifest
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Raises NoManifest when there is none, when it is not whole, or when a newer rlx wrote it."""
+    try:
+        fields = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        files = {name: Piece(**piece) for name, piece in fields.pop("files").items()}
+        manifest = Manifest(files=files, **fields)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NoManifest(f"{MANIFEST} is missing (the save did not finish)") from None
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        raise NoManifest(f"{MANIFEST} is unreadable ({error})") from None
+    if manifest.format != FORMAT:
+        raise NoManifest(f"{MANIFEST} has format {manifest.format}, this rlx reads format {FORMAT}")
+    return manifest
+
+
+def faults(folder: Path, manifest: Manifest, prefix: str = "") -> list[str]:
+    """Every piece under `prefix` that is missing or has the wrong size, in words; empty when the checkpoint is whole."""
+    return [f for name, piece in _under(manifest, prefix) if (f := _size_fault(folder / name, name, piece))]
+
+
+def content_faults(
+    folder: Path, manifest: Manifest, prefix: str = "", progress: Callable[[int], None] | None = None
+) -> list[str]:
+    """Reads every piece under `prefix` and names those whose checksum differs. Sizes are checked by `faults`."""
+
+    def check(item: tuple[str, Piece]) -> str | None:
+        name, piece = item
+        return None if checksum(folder / name, progress) == piece.blake2b else f"{name} is damaged (checksum differs)"
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return [fault for fault in pool.map(check, _under(manifest, prefix)) if fault]
+
+
+def _under(manifest: Manifest, prefix: str) -> Iterator[tuple[str, Piece]]:
+    return ((name, piece) for name, piece in manifest.files.items() if name.startswith(prefix))
+
+
+def _size_fault(path: Path, name: str, piece: Piece) -> str | None:
+    try:
+        size = path.stat().st_size
+    except OSError:
+        return f"{name} is missing ({piece.bytes:,} bytes)"
+    return None if size == piece.bytes else f"{name} has {size:,} of {piece.bytes:,} bytes"
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:  # rlx itself runs from its source, beside an environment that does not contain it
+        return "source"
