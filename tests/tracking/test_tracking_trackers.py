@@ -34,7 +34,7 @@ METRICS = {
 
 @pytest.fixture
 def no_key(monkeypatch, tmp_path):
-    """No key anywhere: what a machine without an account has. wandb reads its environment once a process, so afresh here."""
+    """No key anywhere, as on a machine without an account; wandb reads its environment once, so it starts afresh."""
     wandb.teardown()
     for name in [n for n in os.environ if n.startswith("WANDB")]:
         monkeypatch.delenv(name)
