@@ -31,3 +31,11 @@ def builtin_demonstrations(path: str, n: int, seed: int) -> list[tuple[str, str]
             hint="known are " + ", ".join(f"{PREFIX}{n}/{p}" for n in TASKS for p in PARTS),
         )
     return TASKS[name].demonstrations(part, n, seed)  # type: ignore[arg-type]
+
+
+def builtin_corpus(path: str, seed: int) -> list[str]:
+    """Texts to train the tokenizer of the builtin model `path` on. Raises UserError for an unknown name."""
+    name = path.removeprefix(PREFIX)
+    if name not in TASKS:
+        raise UserError(f"no builtin model {path!r}", hint="known are " + ", ".join(PREFIX + n for n in TASKS))
+    return TASKS[name].corpus(seed)

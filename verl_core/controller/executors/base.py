@@ -1,0 +1,66 @@
+"""What an executor offers: one group of workers for each pool."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from verl_core.config.schema import RlxConfig
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which roles live on the ranks of one pool."""
+
+    pool: str
+    ranks: int
+    gpus_per_node: int
+    roles: tuple[str, ...]
+
+
+def placements(config: RlxConfig) -> list[Placement]:
+    """The pools that have work, in the order of cluster.pools, from an effective configuration.
+
+    The reference lives inside the actor's engine, as a snapshot, when both are on one pool.
+    """
+    where = {"actor": config.actor.pool, "rollout": config.rollout.pool}
+    if needs_reference(config) and config.ref.pool != config.actor.pool:
+        where["ref"] = config.ref.pool
+    if config.critic.enable:
+        where["critic"] = config.critic.pool
+    return [
+        Placement(name, pool.nodes * pool.gpus, pool.gpus, roles)
+        for name, pool in config.cluster.pools.items()
+        if (roles := tuple(role for role, at in where.items() if at == name))
+    ]
+
+
+def needs_reference(config: RlxConfig) -> bool:
+    return bool(config.actor.use_kl_loss or config.algorithm.use_kl_in_reward)
+
+
+class WorkerGroup(Protocol):
+    """The workers of one pool."""
+
+    size: int
+
+    async def call(self, method: str, *args: Any) -> list[Any]:
+        """Runs the method with the same arguments on every rank; results by rank. An error on any rank is raised."""
+        ...
+
+    async def scatter(self, method: str, arguments: Sequence[tuple]) -> list[Any]:
+        """Runs the method on rank i with arguments[i]; results by rank."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Executor(Protocol):
+    async def start(self, config: RlxConfig, plan: Sequence[Placement], model_folder: str) -> dict[str, WorkerGroup]:
+        """Starts every pool's workers and returns their groups by pool name."""
+        ...
+
+    async def close(self) -> None:
+        """Ends every process the executor started. Safe to call twice."""
+        ...

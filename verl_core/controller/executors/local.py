@@ -1,0 +1,55 @@
+"""One rank in this process. Calls run in one worker thread, so the controller's loop stays free and torch always sees
+the same thread; set RLX_LOCAL_THREAD=0 to run them in the loop itself, where a debugger stops as usual."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from verl_core.config.errors import UserError
+from verl_core.config.schema import RlxConfig
+from verl_core.controller.executors.base import Placement, WorkerGroup
+from verl_core.controller.worker import Worker
+
+
+class LocalGroup:
+    size = 1
+
+    def __init__(self, worker: Worker):
+        self.worker = worker
+        self._thread = ThreadPoolExecutor(1, "rank0") if os.environ.get("RLX_LOCAL_THREAD", "1") != "0" else None
+
+    async def call(self, method: str, *args: Any) -> list[Any]:
+        bound = getattr(self.worker, method)
+        if self._thread is None:
+            return [bound(*args)]
+        return [await asyncio.get_running_loop().run_in_executor(self._thread, bound, *args)]
+
+    async def scatter(self, method: str, arguments: Sequence[tuple]) -> list[Any]:
+        return await self.call(method, *arguments[0])
+
+    async def close(self) -> None:
+        await self.call("close")
+        if self._thread is not None:
+            self._thread.shutdown()
+
+
+class LocalExecutor:
+    def __init__(self) -> None:
+        self._groups: list[LocalGroup] = []
+
+    async def start(self, config: RlxConfig, plan: Sequence[Placement], model_folder: str) -> dict[str, WorkerGroup]:
+        if len(plan) != 1 or plan[0].ranks != 1:
+            sizes = ", ".join(f"{p.pool}: {p.ranks}" for p in plan)
+            raise UserError(f"cluster.executor=local runs one rank on one pool, the pools are {sizes}", "cluster.executor=ray")
+        group = LocalGroup(Worker(0, 1, config, plan[0].roles, model_folder))
+        self._groups.append(group)
+        await group.call("start", None)
+        return {plan[0].pool: group}
+
+    async def close(self) -> None:
+        while self._groups:
+            await self._groups.pop().close()

@@ -1,0 +1,127 @@
+"""Ranks as Ray actors, on one machine or many."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from verl_core.config.errors import RlxError, RunError
+from verl_core.config.schema import RlxConfig
+from verl_core.controller.executors.base import Placement, WorkerGroup
+from verl_core.controller.worker import Worker
+from verl_core.platforms import current
+
+# What a rank needs of the job's environment; everything else is the node's own.
+_CARRIED = ("PYTHONPATH", "PYTHONUTF8", "TOKENIZERS_PARALLELISM", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "HF_HOME", "HF_HUB_OFFLINE")
+
+
+class RayGroup:
+    def __init__(self, actors: list[Any]):
+        self.actors = actors
+        self.size = len(actors)
+
+    async def call(self, method: str, *args: Any) -> list[Any]:
+        import ray
+
+        shared = [ray.put(a) for a in args]  # one copy in the object store, however many ranks read it
+        return await self._gather([getattr(a, method).remote(*shared) for a in self.actors])
+
+    async def scatter(self, method: str, arguments: Sequence[tuple]) -> list[Any]:
+        return await self._gather([getattr(a, method).remote(*args) for a, args in zip(self.actors, arguments, strict=True)])
+
+    async def _gather(self, calls: list[Any]) -> list[Any]:
+        # The first failure ends the wait at once: the other ranks may sit in a collective that will never complete.
+        from ray.exceptions import RayActorError, RayTaskError
+
+        try:
+            return list(await asyncio.gather(*[_awaitable(c) for c in calls]))
+        except RayTaskError as error:
+            cause = error.cause
+            if isinstance(cause, RlxError):
+                raise cause from error
+            raise RunError(f"a rank failed: {type(cause).__name__}: {cause}", "train.log has its traceback") from error
+        except RayActorError as error:
+            raise RunError("a rank's process died", "train.log has its last words; resume with `rlx train --resume`") from error
+
+    async def close(self) -> None:
+        import ray
+
+        for actor in self.actors:
+            ray.kill(actor)
+
+
+async def _awaitable(reference: Any) -> Any:
+    return await reference
+
+
+class RayExecutor:
+    def __init__(self) -> None:
+        self._groups: list[RayGroup] = []
+        self._started = False
+
+    async def start(self, config: RlxConfig, plan: Sequence[Placement], model_folder: str) -> dict[str, WorkerGroup]:
+        # Without this Ray sees the `uv run` that started the command and would start its workers through uv as well.
+        os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        import ray
+
+        on_gpu = current(config.trainer.device).name != "cpu"
+        ranks = sum(p.ranks for p in plan)
+        if not ray.is_initialized():
+            local = {} if config.cluster.ray_address else {"num_cpus": ranks, "include_dashboard": False}
+            ray.init(
+                address=config.cluster.ray_address,
+                logging_level=logging.WARNING,
+                runtime_env={"env_vars": {k: os.environ[k] for k in _CARRIED if k in os.environ}},
+                **local,
+            )
+            self._started = True
+        groups: dict[str, WorkerGroup] = {}
+        for placement in plan:
+            group = await self._start_pool(config, placement, model_folder, on_gpu)
+            self._groups.append(group)
+            groups[placement.pool] = group
+        return groups
+
+    async def _start_pool(self, config: RlxConfig, placement: Placement, model_folder: str, on_gpu: bool) -> RayGroup:
+        import ray
+        from ray.util.placement_group import placement_group
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        nodes = placement.ranks // placement.gpus_per_node
+        one = {"CPU": 1.0, "GPU": 1.0} if on_gpu else {"CPU": 1.0}
+        bundle = {k: v * placement.gpus_per_node for k, v in one.items()}
+        places = placement_group([bundle] * nodes, strategy="STRICT_SPREAD" if nodes > 1 else "PACK")
+        try:
+            await asyncio.wait_for(_awaitable(places.ready()), timeout=120)
+        except TimeoutError:
+            raise RunError(
+                f"pool {placement.pool} asks for {nodes} node(s) with {bundle}, the Ray cluster has {ray.cluster_resources()}",
+                "start more nodes, or make cluster.pools smaller",
+            ) from None
+        remote = ray.remote(Worker)
+        actors = [
+            remote.options(
+                num_cpus=1,
+                num_gpus=1 if on_gpu else 0,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(places, rank // placement.gpus_per_node),
+            ).remote(rank, placement.ranks, config, placement.roles, model_folder)
+            for rank in range(placement.ranks)
+        ]
+        group = RayGroup(actors)
+        master = (await group._gather([actors[0].free_address.remote()]))[0]
+        await group.call("start", master)
+        return group
+
+    async def close(self) -> None:
+        import ray
+
+        while self._groups:
+            await self._groups.pop().close()
+        if self._started:
+            ray.shutdown()
+            self._started = False

@@ -1,0 +1,139 @@
+"""What `rlx train` becomes: `python -m verl_core.controller.job RUN_DIR [--resume] [--json] [-v]`.
+
+Reads RUN_DIR/config.yaml, warms up a builtin model, builds the run, trains. One Ctrl-C (or SIGTERM) ends the run after
+the step in progress, with a checkpoint; a second one kills.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress as Bar
+
+from verl_core.config.effective import effective
+from verl_core.config.errors import RlxError, RunError, UserError
+from verl_core.config.process import run_job
+from verl_core.config.schema import RlxConfig
+from verl_core.config.write import load
+from verl_core.tracking.run_log import run_logging
+
+log = logging.getLogger(__name__)
+talk = Console(stderr=True, highlight=False)
+
+
+class Stop:
+    """Signals as a request to stop: the first one asks, the second one kills."""
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: object) -> None:
+        if self.signal is not None:
+            os.killpg(os.getpgid(0), signal.SIGKILL) if os.getpgid(0) == os.getpid() else os._exit(128 + number)
+        self.signal = number
+        talk.print("stopping after this step, with a checkpoint; once more kills at once")
+
+    def __call__(self) -> bool:
+        return self.signal is not None
+
+    @property
+    def exit_code(self) -> int:
+        return 128 + self.signal if self.signal else 0
+
+    @property
+    def reason(self) -> str:
+        return {None: "finished", signal.SIGINT: "interrupted"}.get(self.signal, "terminated")
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m verl_core.controller.job")
+    parser.add_argument("run_dir", type=Path)
+    parser.add_argument("--resume", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("-v", "--verbose", action="store_true")
+    args = parser.parse_args(argv)
+    stop = Stop()
+    config = effective(load(args.run_dir / "config.yaml"))
+    with run_logging(args.run_dir, args.verbose):
+        try:
+            return _work(config, args, stop)
+        except UserError:
+            _forget(args.run_dir, args.resume)
+            raise
+        except RlxError:
+            raise
+        except OSError as error:
+            raise RunError(f"{type(error).__name__}: {error}", f"see {args.run_dir / 'train.log'}") from error
+
+
+def _work(config: RlxConfig, args: argparse.Namespace, stop: Stop) -> int:
+    from transformers.utils import logging as hf_logging
+
+    hf_logging.disable_progress_bar()
+    model_folder = _model_folder(config, args.run_dir, stop)
+    if model_folder is None:
+        return stop.exit_code
+    return asyncio.run(_train(config, args, model_folder, stop))
+
+
+def _model_folder(config: RlxConfig, run_dir: Path, stop: Stop) -> str | None:
+    """Where the model to train lies; a builtin one is made and warmed up first. None when stopped on the way."""
+    from verl_core.data.builtin import is_builtin
+    from verl_core.models.pretrained import resolve
+
+    if not is_builtin(config.model.path):
+        return str(resolve(config.model.path))
+    from verl_core.controller.warmup import warm_up
+
+    talk.print("phase 1 of 2: warm-up (supervised)")
+    with Bar(console=talk, transient=True, disable=not talk.is_terminal) as bar:
+        tasks = {p.name: bar.add_task(p.name, total=p.steps) for p in config.warmup.phases}
+        folder = warm_up(config, run_dir, lambda name, step, _: bar.update(tasks[name], completed=step), stop)
+    talk.print("phase 2 of 2: reinforcement learning")
+    return str(folder) if folder else None
+
+
+async def _train(config: RlxConfig, args: argparse.Namespace, model_folder: str, stop: Stop) -> int:
+    from verl_core.controller.run import Run
+    from verl_core.controller.trainer import train
+
+    async with AsyncExitStack() as stack:
+        run = Run(replace(config), args.run_dir, model_folder, args.resume, args.json, stop)
+        code, reason = 70, "failed: internal error"
+        try:
+            await run.start(stack, talk.print)
+            await train(run)
+            code, reason = stop.exit_code, stop.reason
+        except RlxError as error:
+            code, reason = error.exit_code, f"failed: {error.message}"
+            raise
+        finally:
+            summary = run.finish(code, reason)
+    if args.json:
+        print(json.dumps(summary), flush=True)
+    else:
+        talk.print(f"{reason}: {args.run_dir}")
+    return code
+
+
+def _forget(run_dir: Path, resume: bool) -> None:
+    """A run that was refused before its first step leaves no run directory behind that would block its name."""
+    if not resume and not (run_dir / "checkpoints").exists() and not (run_dir / "metrics.jsonl").exists():
+        shutil.rmtree(run_dir, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(run_job(main))

@@ -1,0 +1,65 @@
+"""The parity gate: before anything is trained, the rollout engine's log-probs of what it sampled are compared with the
+trainer's on the same ids. An engine that disagrees makes every ratio wrong, silently, so the run refuses to start."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from verl_core.algorithms.loss import Need
+from verl_core.batch import collate
+from verl_core.config.errors import MachineError
+from verl_core.config.schema import RlxConfig
+from verl_core.controller.roles import Role
+from verl_core.controller.seeds import draw_seed
+from verl_core.data.dataset import PromptDataset
+from verl_core.rollout.agent_loop import Generate, SingleTurn, Task
+from verl_core.rollout.protocol import Sampling
+
+log = logging.getLogger(__name__)
+
+PROMPTS, TOKENS = 8, 64
+FLOAT32_BOUND, BF16_BOUND = 1e-4, 0.15  # nats; bf16 rounds differently in every kernel order
+
+
+@dataclass(frozen=True)
+class Parity:
+    mean: float  # mean |engine - trainer|, nats a token
+    largest: float
+    bound: float
+
+    @property
+    def holds(self) -> bool:
+        return self.mean <= self.bound
+
+
+async def measure(config: RlxConfig, dataset: PromptDataset, generate: Generate, actor: Role, dtype: str) -> Parity:
+    """Samples a few answers at the training temperature, without top-p and top-k (a cut distribution is not the
+    trainer's), and compares log-probs."""
+    sampling = Sampling(
+        max_tokens=min(TOKENS, config.data.max_response_length), temperature=config.rollout.temperature
+    )
+    loop = SingleTurn()
+    groups = []
+    for row in dataset.take(range(min(PROMPTS, len(dataset)))):
+        task = Task(row.uid, 0, row.ids, sampling, draw_seed(config.trainer.seed, "parity", row.uid), {})
+        groups.append(await loop.run(task, generate))
+    batch = collate(groups)
+    trainer_N = (await actor.forward(batch, frozenset({Need.LOGP}), config.rollout.temperature))[Need.LOGP]
+    gap_M = (trainer_N - batch["rollout_logp_N"])[batch["mask_N"]].abs()
+    bound = config.trainer.parity_threshold or (FLOAT32_BOUND if dtype == "float32" else BF16_BOUND)
+    return Parity(float(gap_M.mean()), float(gap_M.max()), bound)
+
+
+def enforce(parity: Parity, config: RlxConfig) -> None:
+    """Raises MachineError when the gate does not hold and trainer.parity is error; else says what was measured."""
+    text = f"rollout engine and trainer differ by {parity.mean:.2e} nats a token (mean; largest {parity.largest:.2e})"
+    if parity.holds:
+        log.info("parity: %s, bound %.0e", text, parity.bound)
+        return
+    if config.trainer.parity == "error":
+        raise MachineError(
+            f"{text}, more than {parity.bound:.0e}",
+            "check that both load the same weights and dtype; trainer.parity=warn lets it pass",
+        )
+    log.warning("parity: %s, more than %.0e", text, parity.bound)

@@ -1,0 +1,109 @@
+"""A role as the controller sees it: whole batches go in and whole columns come out; how they are dealt out to ranks stays
+in here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from verl_core.algorithms.loss import Loss, Need, Totals
+from verl_core.batch import Batch
+from verl_core.batch.packing import balance
+from verl_core.controller.executors import WorkerGroup
+from verl_core.rollout.protocol import Completion, TokenRequest
+from verl_core.training.protocol import MicroBatching
+
+T = TypeVar("T")
+
+# Columns a rank never needs: Python objects stay with the controller.
+_HERE_ONLY = ("trajectory_blob",)
+
+
+class Role:
+    def __init__(self, name: str, group: WorkerGroup):
+        self.name, self.group = name, group
+
+    async def forward(
+        self,
+        batch: Batch,
+        want: frozenset[Need],
+        temperature: float = 1.0,
+        micro: MicroBatching | None = None,
+        snapshot: str | None = None,
+    ) -> dict[Need, Tensor]:
+        """Per-token quantities [N] in the order of the batch, whatever ranks computed them."""
+        shares = balance(batch.length_S, self.group.size)
+        light = batch.drop(*_HERE_ONLY)
+        parts = await self.group.scatter(
+            "forward", [(self.name, light.select(s), want, temperature, micro, snapshot) for s in shares]
+        )
+        place_N = batch.token_index(torch.tensor([i for share in shares for i in share], dtype=torch.int64))
+        out = {}
+        for need in want:
+            value_N = torch.cat([part[need] for part in parts])
+            out[need] = torch.empty_like(value_N).index_copy_(0, place_N, value_N)
+        return out
+
+    async def step(self, batch: Batch, loss: Loss, totals: Totals) -> dict[str, float]:
+        """One optimizer step on a mini-batch. Metrics are already joined over ranks."""
+        shares = balance(batch.length_S, self.group.size)
+        light = batch.drop(*_HERE_ONLY)
+        return (await self.group.scatter("step", [(self.name, light.select(s), loss, totals) for s in shares]))[0]
+
+    async def plan_schedule(self, optimizer_steps: int) -> None:
+        await self.group.call("plan_schedule", self.name, optimizer_steps)
+
+    async def save(self, folder: str) -> None:
+        await self.group.call("save", self.name, folder)
+
+    async def load(self, folder: str) -> None:
+        await self.group.call("load", self.name, folder)
+
+
+class Rollout:
+    """The rollout engines of a pool, one a rank."""
+
+    def __init__(self, group: WorkerGroup):
+        self.group = group
+
+    async def generate(self, requests: Sequence[TokenRequest]) -> list[Completion]:
+        """Requests of a session go to one rank, so that it can share their prefix; answers come in request order."""
+        sessions = list(dict.fromkeys(r.session_id for r in requests))
+        cost = {s: 0 for s in sessions}
+        for r in requests:
+            cost[r.session_id] += r.sampling.max_tokens
+        shares = balance([cost[s] for s in sessions], self.group.size)
+        rank_of = {sessions[i]: rank for rank, share in enumerate(shares) for i in share}
+        dealt: list[list[TokenRequest]] = [[] for _ in range(self.group.size)]
+        for r in requests:
+            dealt[rank_of[r.session_id]].append(r)
+        answers = await self.group.scatter("generate", [(part,) for part in dealt])
+        by_id = {c.request_id: c for part in answers for c in part}
+        return [by_id[r.request_id] for r in requests]
+
+    async def push_weights(self, version: int) -> None:
+        await self.group.call("push_weights", version)
+
+    async def sleep(self) -> None:
+        await self.group.call("sleep")
+
+    async def wake(self) -> None:
+        await self.group.call("wake")
+
+
+async def together(*work: tuple[Role, Coroutine[Any, Any, T]]) -> list[T]:
+    """Awaits work of several roles, results in the order given: in turn for roles that share a pool (so that each one's
+    time is its own), at the same time for roles on different pools."""
+    results: dict[int, T] = {}
+
+    async def in_turn(group: WorkerGroup) -> None:
+        for place, (role, call) in enumerate(work):
+            if role.group is group:
+                results[place] = await call
+
+    await asyncio.gather(*(in_turn(g) for g in {id(role.group): role.group for role, _ in work}.values()))
+    return [results[place] for place in range(len(work))]

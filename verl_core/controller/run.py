@@ -1,0 +1,196 @@
+"""A run's parts, built once and in order: data, ranks, sources, validation, checkpoints, trackers."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+from verl_core.batch import Batch
+from verl_core.checkpoint.store import CheckpointStore
+from verl_core.config.schema import RlxConfig
+from verl_core.controller import parity
+from verl_core.controller.buffer import ReplayBuffer
+from verl_core.controller.executors import Executor, WorkerGroup
+from verl_core.controller.executors.base import placements
+from verl_core.controller.executors.local import LocalExecutor
+from verl_core.controller.roles import Role, Rollout
+from verl_core.controller.saving import Progress, Saver
+from verl_core.controller.sources import GroupMaker, RolloutSource, val_sampling
+from verl_core.controller.update import Updater, optimizer_steps
+from verl_core.controller.validate import Validator
+from verl_core.data.dataset import PromptDataset
+from verl_core.data.loader import PromptLoader
+from verl_core.models.pretrained import load_tokenizer
+from verl_core.platforms import current
+from verl_core.rewards.pool import ScorerPool
+from verl_core.rollout.agent_loop import SingleTurn
+from verl_core.rollout.client import RolloutClient
+from verl_core.tracking.records import RunRecords
+from verl_core.tracking.timing import Timer
+from verl_core.tracking.trackers import Trackers, build_trackers
+
+log = logging.getLogger(__name__)
+
+
+def make_executor(config: RlxConfig) -> Executor:
+    """local for one rank unless Ray is asked for; ray for more."""
+    ranks = sum(p.ranks for p in placements(config))
+    if config.cluster.executor == "ray" or (config.cluster.executor == "auto" and ranks > 1):
+        from verl_core.controller.executors.ray import RayExecutor
+
+        return RayExecutor()
+    return LocalExecutor()
+
+
+class Generation:
+    """Ranks, engines and scorers: what turns prompts into scored answers. Shared by training and evaluation."""
+
+    def __init__(self, config: RlxConfig, model_folder: str):
+        self.config, self.model_folder = config, model_folder
+        self.tokenizer = load_tokenizer(config.model, model_folder)
+
+    async def start(self, stack: AsyncExitStack) -> None:
+        """Starts everything; `stack` ends it again, also after a failure half-way."""
+        self.scorers = ScorerPool(self.config.reward)
+        stack.callback(self.scorers.close)
+        executor = make_executor(self.config)
+        stack.push_async_callback(executor.close)
+        self.groups: dict[str, WorkerGroup] = await executor.start(
+            self.config, placements(self.config), self.model_folder
+        )
+        c = self.config
+        self.actor = Role("actor", self.groups[c.actor.pool])
+        self.rollout = Rollout(self.groups[c.rollout.pool])
+        self.client = RolloutClient(self.rollout.generate)
+        self.maker = GroupMaker(SingleTurn(), self.client.generate, self.scorers, self.tokenizer, c.trainer.seed)
+
+    def validator(self) -> Validator | None:
+        c = self.config
+        if not c.data.val_files:
+            return None
+        dataset = PromptDataset(c.data.val_files, c.data, self.tokenizer, "val", c.trainer.seed)
+        return Validator(dataset, self.maker, val_sampling(c), c.rollout.val_kwargs.n)
+
+
+class Run:
+    """Everything `train` works with."""
+
+    def __init__(self, config: RlxConfig, run_dir: Path, model_folder: str, resume: bool, json_mode: bool, stop: Callable[[], bool]):
+        self.config, self.run_dir, self.resume, self.json_mode = config, run_dir, resume, json_mode
+        self.generation = Generation(config, model_folder)
+        self.records = RunRecords(run_dir)
+        self.timer = Timer()
+        self.progress = Progress()
+        self.buffer = ReplayBuffer()
+        self._stop = stop
+        self._trackers: Trackers | None = None
+
+    async def start(self, stack: AsyncExitStack, say: Callable[[str], None]) -> None:
+        """Reads the data, starts the ranks, restores the checkpoint, opens the trackers, holds the parity gate.
+        Raises UserError, MachineError or RunError; nothing is trained before all of it is well."""
+        c = self.config
+        tokenizer = self.generation.tokenizer
+        dataset = PromptDataset(c.data.train_files, c.data, tokenizer, "train", c.data.seed)
+        loader = PromptLoader(dataset, c.data.train_batch_size, c.data.seed, c.data.shuffle)
+        self.total_steps = c.trainer.total_training_steps or c.trainer.total_epochs * loader.steps_per_epoch
+        say(f"{len(dataset)} training prompts, {self.total_steps} steps of {c.data.train_batch_size} x {c.rollout.n}")
+
+        await self.generation.start(stack)
+        self.validator = self.generation.validator()
+        self.rollout = self.generation.rollout
+        critic = Role("critic", self.generation.groups[c.critic.pool]) if c.critic.enable else None
+        ref = Role("ref", self.generation.groups[c.ref.pool]) if self._own_reference() else None
+        trained = [self.generation.actor, *([critic] if critic else [])]
+        for role in trained:
+            await role.plan_schedule(optimizer_steps(c, self.total_steps, role.name))
+
+        self.source = RolloutSource(c, loader, self.generation.maker, self.buffer)
+        stack.push_async_callback(self.source.close)
+        self.updater = Updater(c, self.generation.actor, ref, critic)
+        store = CheckpointStore(self.run_dir / "checkpoints", c.trainer.max_ckpt_to_keep)
+        self.saver = Saver(store, trained, loader, self.buffer, self.updater)
+        resume_step = await self._restore(store, say)
+
+        await self.rollout.push_weights(self.progress.version)
+        self.updater.old_from_rollout = await self._hold_parity(dataset)
+        self.records.start(self._hardware(), resume_step=resume_step)
+        self._trackers = build_trackers(
+            c.trainer, self.run_dir, resume_step, self.json_mode, self.total_steps, dataclasses.asdict(c)
+        )
+
+    @property
+    def stop_requested(self) -> bool:
+        return self._stop()
+
+    def _own_reference(self) -> bool:
+        return any("ref" in p.roles for p in placements(self.config))
+
+    async def _restore(self, store: CheckpointStore, say: Callable[[str], None]) -> int | None:
+        """Step of the checkpoint the run goes on from; -1 when --resume found none; None for a new run."""
+        if not self.resume:
+            return None
+        store.recover()
+        folder = store.latest()
+        if folder is None:
+            log.warning("no whole checkpoint in %s: the run starts from the beginning", store.folder)
+            self.records.cut_back(-1)
+            return -1
+        for row in await self.saver.load(folder, self.progress):
+            self.source.start(row, self.progress.step)
+        self.records.cut_back(self.progress.step)
+        say(f"resumed from {folder.name}")
+        return self.progress.step
+
+    async def _hold_parity(self, dataset: PromptDataset) -> bool:
+        """Runs the gate and says whether old log-probs may be the engine's."""
+        c = self.config
+        dtype = c.actor.fsdp_config.dtype or str(current(c.trainer.device).compute_dtype).removeprefix("torch.")
+        rollout_dtype = c.rollout.dtype or dtype
+        holds = True
+        if c.trainer.parity != "off":
+            measured = await parity.measure(
+                c, dataset, self.generation.client.generate, self.generation.actor, rollout_dtype if rollout_dtype == dtype else "mixed"
+            )
+            parity.enforce(measured, c)
+            holds = measured.holds
+        same = (
+            c.rollout.engine == "hf"
+            and dtype == rollout_dtype == "float32"
+            and c.rollout.top_p >= 1
+            and c.rollout.top_k <= 0
+        )
+        return c.rollout.old_log_prob == "rollout" or (c.rollout.old_log_prob == "auto" and same and holds)
+
+    def _hardware(self) -> dict[str, Any]:
+        platform = current(self.config.trainer.device)
+        return {"device": platform.name, "name": platform.hardware, "ranks": {k: g.size for k, g in self.generation.groups.items()}}
+
+    def keep_rollouts(self, batch: Batch, step: int) -> None:
+        rows = [
+            {
+                "group": t.group, "sample": t.sample, "reward": t.reward, "reward_parts": t.reward_parts,
+                "finish": t.finish, "tokens": sum(t.mask), **t.meta,
+            }
+            for t in batch["trajectory_blob"]
+        ]  # fmt: skip
+        self.records.write_rollouts(step, rows, self.config.trainer.log_rollouts)
+
+    def log(self, metrics: dict[str, float], batch: Batch | None = None) -> None:
+        """One line of metrics for the step the run has reached."""
+        assert self._trackers is not None
+        tokens, produced = (batch.N, int(batch["mask_N"].sum())) if batch else (0, 0)
+        ranks = sum(g.size for g in self.generation.groups.values())
+        place = {"training/global_step": self.progress.step, "training/epoch": self.source.loader.epoch}
+        memory = {f"perf/{k}": v for k, v in current(self.config.trainer.device).memory_stats().items()}
+        self._trackers.log(self.progress.step, metrics | place | memory | self.timer.end_step(tokens, produced, ranks))
+
+    def finish(self, exit_code: int, reason: str) -> dict[str, Any]:
+        """Closes the trackers and writes summary.json; returns the summary."""
+        if self._trackers is not None:
+            self._trackers.finish(exit_code)
+        return self.records.finish(reason)
+

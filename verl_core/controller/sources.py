@@ -1,0 +1,112 @@
+"""Sources feed the buffer with scored groups. `RolloutSource` generates them; a `DatasetSource` (demonstrations,
+preference pairs) needs no engine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from verl_core.batch import Trajectory
+from verl_core.config.schema import RlxConfig
+from verl_core.controller.buffer import ReplayBuffer
+from verl_core.controller.seeds import draw_seed
+from verl_core.data.dataset import PromptRow
+from verl_core.data.loader import PromptLoader
+from verl_core.rewards.pool import ScoreRequest, ScorerPool, Verdict
+from verl_core.rollout.agent_loop import AgentLoop, Generate, Task
+from verl_core.rollout.protocol import Sampling
+
+
+class GroupMaker:
+    """Turns one prompt into its group of scored trajectories: generation, decoding, scoring."""
+
+    def __init__(self, loop: AgentLoop, generate: Generate, scorers: ScorerPool, tokenizer, seed: int):
+        self.loop, self.generate, self.scorers, self.tokenizer, self.seed = loop, generate, scorers, tokenizer, seed
+
+    async def make(self, row: PromptRow, n: int, sampling: Sampling, purpose: str, step: int) -> list[Trajectory]:
+        """n trajectories of the prompt. Draws are keyed by (seed, purpose, step, uid, sample)."""
+        tasks = [
+            Task(
+                group=row.uid,
+                sample=k,
+                ids=row.ids,
+                sampling=sampling,
+                seed=draw_seed(self.seed, purpose, step, row.uid, k),
+                meta={"data_source": row.data_source, "ground_truth": row.ground_truth},
+            )
+            for k in range(n)
+        ]
+        sessions = await asyncio.gather(*(self.loop.run(task, self.generate) for task in tasks))
+        group = [trajectory for session in sessions for trajectory in session]
+        await self._score(row, group)
+        return group
+
+    async def _score(self, row: PromptRow, group: Sequence[Trajectory]) -> None:
+        texts = self.tokenizer.batch_decode([t.response_ids for t in group], skip_special_tokens=True)
+        verdicts = await self.scorers.score(
+            [ScoreRequest(row.data_source, text, row.ground_truth, row.extra_info) for text in texts]
+        )
+        for trajectory, text, verdict in zip(group, texts, verdicts, strict=True):
+            trajectory.reward = verdict.reward
+            trajectory.reward_parts = verdict.parts
+            trajectory.meta |= {"answer": text, **_judgement(verdict)}
+
+
+def _judgement(verdict: Verdict) -> dict:
+    return {"acc": verdict.acc, "pred": verdict.pred, "score_error": verdict.error}
+
+
+class RolloutSource:
+    """Draws prompts from the loader, in order, and generates their groups."""
+
+    def __init__(self, config: RlxConfig, loader: PromptLoader, maker: GroupMaker, buffer: ReplayBuffer):
+        self.loader, self.maker, self.buffer = loader, maker, buffer
+        self.n = config.rollout.n
+        self.sampling = train_sampling(config)
+        self._running: set[asyncio.Task] = set()
+
+    def dispatch(self, step: int) -> None:
+        """Starts one training batch of prompts; their groups arrive in the buffer."""
+        for row in self.loader.next():
+            self.start(row, step)
+
+    def start(self, row: PromptRow, step: int) -> None:
+        self.buffer.open(row, step)
+        task = asyncio.get_running_loop().create_task(self._fill(row, step))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    async def _fill(self, row: PromptRow, step: int) -> None:
+        try:
+            self.buffer.put(row.uid, await self.maker.make(row, self.n, self.sampling, "rollout", step))
+        except Exception as error:  # handed to whoever takes the group; a source never swallows one
+            self.buffer.fail(row.uid, error)
+
+    async def close(self) -> None:
+        for task in self._running:
+            task.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+
+
+def train_sampling(config: RlxConfig) -> Sampling:
+    r = config.rollout
+    return Sampling(
+        max_tokens=config.data.max_response_length,
+        temperature=r.temperature,
+        top_p=r.top_p,
+        top_k=r.top_k,
+        stop=tuple(r.stop),
+        ignore_eos=r.ignore_eos,
+    )
+
+
+def val_sampling(config: RlxConfig) -> Sampling:
+    r, v = config.rollout, config.rollout.val_kwargs
+    return Sampling(
+        max_tokens=config.data.max_response_length,
+        temperature=v.temperature if v.do_sample else 0.0,
+        top_p=v.top_p,
+        top_k=v.top_k,
+        stop=tuple(r.stop),
+        ignore_eos=r.ignore_eos,
+    )

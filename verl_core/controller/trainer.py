@@ -1,0 +1,86 @@
+"""The top loop: one trainer for every algorithm and every mode.
+
+A mode changes only when the buffer hands out groups and when weights are pushed; every call to a rank is awaited, so an
+overlapping mode needs no other loop. Hot path: `train` here → `Updater` (update.py) → `TrainEngine.step` on each rank.
+"""
+
+from __future__ import annotations
+
+from verl_core.algorithms.metrics import batch_metrics
+from verl_core.batch import Batch, collate
+from verl_core.config.errors import RunError
+from verl_core.controller.run import Run
+
+
+async def train(run: Run) -> None:
+    """Trains from where the run stands to its last step, or until it is asked to stop."""
+    timer, progress, c = run.timer, run.progress, run.config
+    if progress.step == 0 and c.trainer.val_before_train and run.validator:
+        run.log(await validate(run))
+    timer.begin_step()
+    while progress.step < run.total_steps and not run.stop_requested:
+        step = progress.step + 1
+
+        with timer.phase("gen"):
+            run.source.dispatch(step)
+            batch = collate(await run.buffer.take(c.data.train_batch_size))
+            await run.rollout.sleep()
+        metrics = scoring(run, batch, step)
+
+        batch = await run.updater.prepare(batch, timer)
+        metrics |= run.updater.advantage(batch)
+        metrics |= await run.updater.update(batch, step, timer)
+        metrics |= batch_metrics(batch)
+
+        with timer.phase("update_weights"):
+            await run.rollout.wake()
+            await run.rollout.push_weights(progress.version + 1)
+        progress.step, progress.version = step, progress.version + 1
+
+        last = step == run.total_steps
+        if run.validator and due(c.trainer.test_freq, step, last):
+            metrics |= await validate(run)
+        run.keep_rollouts(batch, step)
+        # Logged before it is saved: a run killed in between goes on from an older step and writes this line again.
+        run.log(metrics, batch)
+        if due(c.trainer.save_freq, step, last):
+            await save(run)
+    if run.stop_requested and run.saver.saved_step != progress.step:
+        await save(run)
+
+
+async def save(run: Run) -> None:
+    with run.timer.phase("save_checkpoint"):
+        await run.saver.save(run.progress)
+
+
+def due(every: int, step: int, last: bool) -> bool:
+    """every > 0: each so many steps and after the last; -1: after the last; 0: never."""
+    return every != 0 and (last or (every > 0 and step % every == 0))
+
+
+async def validate(run: Run) -> dict[str, float]:
+    assert run.validator is not None
+    with run.timer.phase("testing"):
+        metrics, _ = await run.validator.run()
+        await run.rollout.sleep()
+        await run.rollout.wake()
+    return metrics
+
+
+def scoring(run: Run, batch: Batch, step: int) -> dict[str, float]:
+    """What the scorers said of a batch. A scorer that fails on all of the first batch is a broken scorer, not a bad
+    policy. Raises RunError with its reason."""
+    trajectories = batch["trajectory_blob"]
+    errors = [t.meta["score_error"] for t in trajectories if t.meta["score_error"]]
+    if step == 1 and len(errors) == len(trajectories):
+        raise RunError(
+            f"the reward failed on all {len(errors)} answers of the first batch: {errors[0]}",
+            "try the function on rollouts/step_1.jsonl; see docs/rewards.md",
+        )
+    metrics = {"reward/failed": float(len(errors)), "reward/timeouts": float(sum("time" in e for e in errors))}
+    parts = {name for t in trajectories for name in t.reward_parts}
+    for name in sorted(parts):
+        values = [t.reward_parts[name] for t in trajectories if name in t.reward_parts]
+        metrics[f"reward/{name}/mean"] = sum(values) / len(values)
+    return metrics

@@ -1,0 +1,140 @@
+"""From a batch of scored groups to new weights: old log-probs, reference log-probs and values, then the advantage, then
+the mini-batches of each epoch."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from verl_core.algorithms.advantages import compute_advantage, token_rewards
+from verl_core.algorithms.kl import kl_estimate, kl_controller
+from verl_core.algorithms.loss import Loss, Need, Totals
+from verl_core.algorithms.losses import PolicyLoss, ValueLoss
+from verl_core.batch import Batch
+from verl_core.config.schema import ActorConfig, CriticConfig, RlxConfig
+from verl_core.controller.executors.base import needs_reference
+from verl_core.controller.roles import Role, together
+from verl_core.controller.seeds import draw_seed
+from verl_core.tracking.timing import Timer
+from verl_core.training.protocol import MicroBatching
+
+LOGP, VALUES = frozenset({Need.LOGP}), frozenset({Need.VALUES})
+
+
+class Updater:
+    """Everything that turns a batch into optimizer steps."""
+
+    old_from_rollout = False
+    """Take old log-probs from the engine; set by whoever has held the parity gate."""
+
+    def __init__(self, config: RlxConfig, actor: Role, ref: Role | None, critic: Role | None):
+        self.config, self.actor, self.ref, self.critic = config, actor, ref, critic
+        self.kl_control = kl_controller(config.algorithm.kl_ctrl)
+        self.policy_loss = PolicyLoss.from_config(config.actor, config.rollout.temperature)
+        self.value_loss = ValueLoss.from_config(config.critic, config.actor.loss_scale_factor)
+
+    async def prepare(self, batch: Batch, timer: Timer) -> Batch:
+        """Adds old_logp_N and, where the algorithm needs them, ref_logp_N and values_N."""
+        work = [(self.actor, self._old_logp(batch, timer))]
+        if needs_reference(self.config):
+            work.append((self.ref or self.actor, self._ref_logp(batch, timer)))
+        if self.critic is not None:
+            work.append((self.critic, self._values(batch, self.critic, timer)))
+        await together(*work)
+        return batch
+
+    async def _old_logp(self, batch: Batch, timer: Timer) -> None:
+        if self.old_from_rollout:
+            batch.add(old_logp_N=batch["rollout_logp_N"])
+            return
+        r = self.config.rollout
+        micro = MicroBatching(r.log_prob_micro_batch_size_per_gpu, r.log_prob_max_token_len_per_gpu)
+        with timer.phase("old_log_prob"):
+            out = await self.actor.forward(batch, LOGP, r.temperature, micro)
+        batch.add(old_logp_N=out[Need.LOGP])
+
+    async def _ref_logp(self, batch: Batch, timer: Timer) -> None:
+        c = self.config
+        micro = MicroBatching(c.ref.log_prob_micro_batch_size_per_gpu, c.ref.log_prob_max_token_len_per_gpu)
+        with timer.phase("ref"):
+            role, snapshot = (self.ref, None) if self.ref else (self.actor, "ref")
+            out = await role.forward(batch, LOGP, c.rollout.temperature, micro, snapshot)
+        batch.add(ref_logp_N=out[Need.LOGP])
+
+    async def _values(self, batch: Batch, critic: Role, timer: Timer) -> None:
+        with timer.phase("values"):
+            out = await critic.forward(batch, VALUES)
+        batch.add(values_N=out[Need.VALUES])
+
+    def advantage(self, batch: Batch) -> dict[str, float]:
+        """Adds token_reward_N, advantages_N (and returns_N); returns the metrics of a KL penalty in the reward."""
+        metrics: dict[str, float] = {}
+        kl_N: Tensor | None = None
+        coef = 0.0
+        if self.config.algorithm.use_kl_in_reward:
+            coef = self.kl_control.coef
+            kl_N = kl_estimate(self.config.algorithm.kl_penalty, batch["old_logp_N"], batch["ref_logp_N"])
+            mask_N = batch["mask_N"]
+            mean_kl = float((batch.sum_S(kl_N * mask_N) / batch.sum_S(mask_N.float()).clamp(min=1)).mean())
+            self.kl_control.update(mean_kl, batch.S)
+            metrics = {"actor/reward_kl_penalty": mean_kl, "actor/reward_kl_penalty_coeff": coef}
+        batch.add(token_reward_N=token_rewards(batch, coef, kl_N))
+        compute_advantage(self.config.algorithm.adv_estimator, batch, self.config.algorithm)
+        return metrics
+
+    async def update(self, batch: Batch, step: int, timer: Timer) -> dict[str, float]:
+        """All optimizer steps of one batch: critic and, past its warm-up, actor."""
+        work = []
+        if self.critic is not None:
+            work.append((self.critic, self._epochs(self.critic, self.value_loss, batch, step, timer)))
+        if step > self.config.trainer.critic_warmup:
+            work.append((self.actor, self._epochs(self.actor, self.policy_loss, batch, step, timer)))
+        metrics: dict[str, float] = {}
+        for part in await together(*work):
+            metrics |= part
+        return metrics
+
+    async def _epochs(self, role: Role, loss: Loss, batch: Batch, step: int, timer: Timer) -> dict[str, float]:
+        settings = settings_of(self.config, role.name)
+        seen: dict[str, list[float]] = defaultdict(list)
+        first = True
+        with timer.phase(f"update_{role.name}"):
+            for epoch in range(settings.ppo_epochs):
+                for mini in self._mini_batches(batch, settings.ppo_mini_batch_size, step, epoch):
+                    totals = count(mini)
+                    if totals.tokens == 0:
+                        continue  # nothing was produced: an update would be 0/0
+                    # Before the first step the weights are still those that sampled: only there is the mismatch pure.
+                    this = replace(loss, log_mismatch=first) if isinstance(loss, PolicyLoss) else loss
+                    for name, value in (await role.step(mini, this, totals)).items():
+                        seen[name].append(value)
+                    first = False
+        return {name: sum(values) / len(values) for name, values in seen.items()}
+
+    def _mini_batches(self, batch: Batch, mini_prompts: int, step: int, epoch: int) -> Iterator[Batch]:
+        order = torch.arange(batch.P)
+        if self.config.actor.shuffle:
+            generator = torch.Generator().manual_seed(draw_seed(self.config.trainer.seed, "mini", step, epoch))
+            order = torch.randperm(batch.P, generator=generator)
+        for prompts in order.split(mini_prompts):
+            yield batch.select(torch.isin(batch.group_S, prompts).nonzero()[:, 0])
+
+
+def settings_of(config: RlxConfig, role: str) -> ActorConfig | CriticConfig:
+    return config.critic if role == "critic" else config.actor
+
+
+def count(batch: Batch) -> Totals:
+    produced_S = batch.sum_S(batch["mask_N"].to(torch.int64))
+    return Totals(tokens=int(produced_S.sum()), sequences=int((produced_S > 0).sum()))
+
+
+def optimizer_steps(config: RlxConfig, total_steps: int, role: str) -> int:
+    """Optimizer steps a role takes in the whole run: what its learning-rate schedule spans."""
+    settings = settings_of(config, role)
+    per_step = -(-config.data.train_batch_size // settings.ppo_mini_batch_size) * settings.ppo_epochs
+    return per_step * (total_steps - (config.trainer.critic_warmup if role == "actor" else 0))

@@ -1,0 +1,177 @@
+"""What runs on one rank: the engines of the roles placed there, and the calls the controller makes to them. The same
+class serves every executor; it knows its rank and nothing of the other pools."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from verl_core.algorithms.loss import Loss, Need, Totals
+from verl_core.batch import Batch
+from verl_core.checkpoint.distributed import load_role, save_huggingface_files, save_role
+from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, RlxConfig
+from verl_core.controller.executors.base import needs_reference
+from verl_core.models.pretrained import eos_ids, load_generation_config, load_hf_config, load_tokenizer
+from verl_core.platforms import Platform, current
+from verl_core.rollout.protocol import Completion, RolloutEngine, TokenRequest
+from verl_core.training.fsdp import FsdpEngine
+from verl_core.training.protocol import MicroBatching
+from verl_core.weights.inplace import push
+
+
+class Worker:
+    def __init__(self, rank: int, world: int, config: RlxConfig, roles: Sequence[str], model_folder: str):
+        self.rank, self.world, self.config, self.roles = rank, world, config, tuple(roles)
+        self.model_folder = model_folder
+        self.engines: dict[str, FsdpEngine] = {}
+        self.rollout: RolloutEngine | None = None
+        self.version = -1
+        self.platform: Platform
+
+    def free_address(self) -> str:
+        """host:port at which rank 0 can be met."""
+        with socket.socket() as s:
+            s.bind(("", 0))
+            port = s.getsockname()[1]
+        host = "127.0.0.1" if self.config.cluster.ray_address is None else socket.gethostbyname(socket.gethostname())
+        return f"{host}:{port}"
+
+    def start(self, master: str | None) -> None:
+        """Joins the process group and builds the engines of this rank's roles."""
+        c = self.config
+        # Under Ray a rank sees only the GPU it was given, so its local rank is 0.
+        self.platform = current(c.trainer.device)
+        if c.trainer.num_threads or self.platform.name == "cpu":
+            torch.set_num_threads(c.trainer.num_threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
+        self.platform.seed_all(c.trainer.seed)
+        if c.trainer.deterministic:
+            self.platform.set_deterministic()
+        if master is not None:
+            self.platform.set_device(0)
+            torch.distributed.init_process_group(
+                self.platform.comm_backend, init_method=f"tcp://{master}", rank=self.rank, world_size=self.world
+            )
+        for role in self.roles:
+            if role == "rollout":
+                self.rollout = self._rollout_engine()
+            else:
+                self.engines[role] = self._train_engine(role)
+        if "actor" in self.engines and needs_reference(c) and c.ref.pool == c.actor.pool:
+            self.engines["actor"].snapshot("ref")
+
+    def _train_engine(self, role: str) -> FsdpEngine:
+        c = self.config
+        settings: ActorConfig | CriticConfig = c.critic if role == "critic" else c.actor
+        model = c.model
+        path = (c.critic.model.path if role == "critic" else None) or self.model_folder
+        return FsdpEngine(
+            model,
+            settings,
+            role=role,
+            path=path,
+            platform=self.platform,
+            micro=MicroBatching(settings.ppo_micro_batch_size_per_gpu, settings.ppo_max_token_len_per_gpu),
+            seed=c.trainer.seed,
+        )
+
+    def _rollout_engine(self) -> RolloutEngine:
+        from verl_core.rollout.hf import HfEngine
+
+        c = self.config
+        tokenizer = load_tokenizer(c.model, self.model_folder)
+        hf_config = load_hf_config(c.model, self.model_folder)
+        generation = load_generation_config(self.model_folder)
+        dtype = c.rollout.dtype or self.platform.compute_dtype
+        return HfEngine(
+            hf_config,
+            tokenizer,
+            device=self.platform.device,
+            dtype=dtype,
+            max_num_seqs=c.rollout.max_num_seqs,
+            max_model_len=c.rollout.max_model_len or c.data.max_prompt_length + c.data.max_response_length,
+            eos_ids=eos_ids(tokenizer, generation, hf_config),
+        )
+
+    # --- training ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _resident(self, role: str, with_optimizer: bool = False) -> Iterator[FsdpEngine]:
+        """The engine on its device for the length of a call, and back in host memory after it where the role says so."""
+        engine, fsdp = self.engines[role], self._fsdp(role)
+        moved = {name for name, on in (("params", fsdp.param_offload), ("optimizer", fsdp.optimizer_offload)) if on}
+        if not with_optimizer:
+            moved -= {"optimizer"}
+        if moved:
+            engine.offload("device", frozenset(moved))
+        try:
+            yield engine
+        finally:
+            if moved:
+                engine.offload("cpu", frozenset(moved))
+
+    def _fsdp(self, role: str) -> FsdpConfig:
+        return (self.config.critic if role == "critic" else self.config.actor).fsdp_config
+
+    def plan_schedule(self, role: str, optimizer_steps: int) -> None:
+        """Tells the role's learning-rate schedule how many optimizer steps the run has."""
+        self.engines[role].set_total_steps(optimizer_steps)
+
+    def forward(
+        self, role: str, batch: Batch, want: frozenset[Need], temperature: float, micro: MicroBatching | None, snapshot: str | None
+    ) -> dict[Need, Tensor]:
+        with self._resident(role) as engine, engine.use(snapshot) if snapshot else nullcontext():
+            return engine.forward(batch, want, temperature, micro)
+
+    def step(self, role: str, batch: Batch, loss: Loss, totals: Totals) -> dict[str, float]:
+        with self._resident(role, with_optimizer=True) as engine:
+            return engine.step(batch, loss, totals)
+
+    # --- generation -------------------------------------------------------------------------------------------------
+
+    def push_weights(self, version: int) -> None:
+        assert self.rollout is not None
+        with self._resident("actor") as engine:
+            push(engine, self.rollout, version)
+        self.version = version
+
+    def generate(self, requests: Sequence[TokenRequest]) -> list[Completion]:
+        assert self.rollout is not None
+        return self.rollout.generate(requests)
+
+    def sleep(self) -> None:
+        if self.rollout is not None:
+            self.rollout.sleep()
+
+    def wake(self) -> None:
+        if self.rollout is not None:
+            self.rollout.wake()
+
+    # --- checkpoints ------------------------------------------------------------------------------------------------
+
+    def save(self, role: str, folder: str) -> None:
+        """This rank's share of <folder>/<role>; rank 0 adds the Hugging Face files that make it a model."""
+        target = Path(folder) / role
+        with self._resident(role, with_optimizer=True) as engine:
+            save_role(target, engine.state())
+            if self.rank == 0:
+                save_huggingface_files(target, engine.model, load_tokenizer(self.config.model, self.model_folder))
+
+    def load(self, role: str, folder: str) -> None:
+        with self._resident(role, with_optimizer=True) as engine:
+            engine.load_state(load_role(Path(folder) / role, engine.state()))
+
+    def memory(self) -> dict[str, float]:
+        return self.platform.memory_stats()
+
+    def close(self) -> None:
+        self.engines.clear()
+        self.rollout = None
+        if self.world > 1 and torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
