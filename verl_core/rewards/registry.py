@@ -1,0 +1,117 @@
+"""Which rule scores a row: the built-in one of its data source, or the user's own file."""
+
+import importlib.util
+import inspect
+import pickle
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from verl_core.config.errors import UserError
+from verl_core.rewards import gsm8k, show_your_work
+
+Scorer = Callable[..., Any]
+"""compute_score(data_source, solution_str, ground_truth, extra_info=None, **reward_kwargs) -> number or dict."""
+
+SCORERS: dict[str, Scorer] = {
+    "openai/gsm8k": gsm8k.compute_score,
+    "rlx/show-your-work": show_your_work.compute_score,
+}
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Which rule a scorer process runs: `pickled` (by cloudpickle) before `path` before each data source's own."""
+
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    path: str | None = None
+    name: str = "compute_score"
+    pickled: bytes | None = None
+    sys_path: tuple[str, ...] = ()
+
+
+def rule_finder(setup: Setup) -> Callable[[str], Scorer]:
+    """data_source -> rule. Raises UserError when the rule cannot be loaded or does not take the arguments."""
+    if setup.pickled is not None:
+        try:
+            rule = pickle.loads(setup.pickled)
+        except Exception as e:
+            raise UserError(
+                f"the reward function cannot be loaded in its process: {describe(e)}",
+                hint="put it into a file and set reward.custom_reward_function.path",
+            ) from e
+        where = f"the reward {getattr(rule, '__name__', type(rule).__name__)!r}"
+    elif setup.path is not None:
+        rule, where = load_user_function(setup.path, setup.name), f"{setup.name!r} of {setup.path}"
+    else:
+        return default_scorer
+    check_signature(rule, setup.kwargs, where)
+    return lambda data_source: rule
+
+
+def default_scorer(data_source: str) -> Scorer:
+    """The built-in rule of this data source. Raises UserError naming the known ones."""
+    if data_source not in SCORERS:
+        raise UserError(
+            f"no built-in reward for data_source {data_source!r}; known are {', '.join(SCORERS)}",
+            hint="set reward.custom_reward_function.path=FILE.py with a compute_score function",
+        )
+    return SCORERS[data_source]
+
+
+def load_user_function(path: str, name: str) -> Scorer:
+    """The object `name` of the Python file `path`; the file may import its neighbours.
+
+    Raises UserError when the file is absent, cannot be imported, or has no such callable.
+    """
+    file = Path(path).expanduser().resolve()
+    if not file.is_file():
+        raise UserError(f"no such reward file: {path}", hint="set reward.custom_reward_function.path to a Python file")
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))
+    function = getattr(_import(file), name, None)
+    if not callable(function):
+        what = "no" if function is None else "no callable"
+        raise UserError(
+            f"{file} has {what} {name!r}", hint="set reward.custom_reward_function.name, or define it there"
+        )
+    return function
+
+
+def check_signature(scorer: Scorer, kwargs: Mapping[str, Any], where: str) -> None:
+    """Raises UserError when the rule cannot be called with veRL's arguments and `kwargs` (reward.reward_kwargs)."""
+    try:
+        signature = inspect.signature(scorer)
+    except (TypeError, ValueError):  # compiled callables have none
+        return
+    try:
+        signature.bind(data_source="", solution_str="", ground_truth="", extra_info={}, **kwargs)
+    except TypeError as e:
+        raise UserError(
+            f"{where} takes {signature}, which does not fit: {e}",
+            hint="it is called with data_source, solution_str, ground_truth, extra_info and reward.reward_kwargs",
+        ) from e
+
+
+def _import(file: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(f"rlx_reward_{file.stem}", file)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{file} is not a Python file", hint="its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickle look the module up by name
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as e:
+        raise UserError(f"reward file {file} fails at import: {describe(e)}", hint=f"try `python {file}`") from e
+    return module
+
+
+def describe(error: BaseException) -> str:
+    """`Type: message (file:line)` of the innermost place the error came from, at most 300 characters of message."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = f" ({Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno})" if trace else ""
+    return f"{type(error).__name__}: {error!s:.300}{place}"

@@ -1,0 +1,109 @@
+"""What goes into a scorer and what comes out: one request, one verdict, whatever the rule returned or did."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRequest:
+    """One answer to score. `solution` is the answer's text without special tokens."""
+
+    data_source: str
+    solution: str
+    ground_truth: Any
+    extra_info: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`reward` is what is trained on; `acc` is the task's own accuracy, None where the rule gives none; `parts` are the
+    other numbers the rule returned. With `error` set the rule failed on this answer and the reward is 0."""
+
+    reward: float
+    parts: dict[str, float] = field(default_factory=dict)
+    acc: float | None = None
+    pred: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True)
+class Failures:
+    """How many of `total` scores failed, and why, the most frequent reason first."""
+
+    total: int
+    reasons: dict[str, int]
+
+    @property
+    def count(self) -> int:
+        return sum(self.reasons.values())
+
+    @property
+    def every_one(self) -> bool:
+        """True when not one answer could be scored: the rule is broken, not the answers."""
+        return self.total > 0 and self.count == self.total
+
+    def __str__(self) -> str:
+        named = [f"{n} x {reason}" for reason, n in list(self.reasons.items())[:3]]
+        more = ["..."] if len(self.reasons) > 3 else []
+        return f"{self.count} of {self.total} scores failed" + (": " if named else "") + "; ".join(named + more)
+
+
+class UnusableGold(ValueError):
+    """The row's ground truth cannot be compared with anything: the row is at fault, not the answer."""
+
+    def __init__(self, ground_truth: Any):
+        super().__init__(f"ground truth {ground_truth!r} cannot be compared with an answer")
+
+
+class WrongReturn(TypeError):
+    """The rule returned something that is not a reward."""
+
+
+def failure_summary(verdicts: Iterable[Verdict]) -> Failures:
+    """Counts the failed verdicts by reason."""
+    every = list(verdicts)
+    return Failures(len(every), dict(Counter(v.error for v in every if v.error is not None).most_common()))
+
+
+def failed(reason: str) -> Verdict:
+    return Verdict(reward=0.0, error=reason)
+
+
+def verdict_of(result: Any) -> Verdict:
+    """The verdict in what a rule returned: a number, or a dict with `score` and optionally `acc`, `pred` and further
+    numbers (other extras are dropped). Numbers may be int, float, bool or numpy scalars.
+
+    Raises WrongReturn, naming the value, for anything else and for numbers that are not finite.
+    """
+    if not isinstance(result, Mapping):
+        return Verdict(reward=_number("the reward", result))
+    if "score" not in result:
+        raise WrongReturn(f"the returned dict has no 'score'; its keys are {sorted(map(str, result))}")
+    pred, acc = result.get("pred"), result.get("acc")
+    extras = {str(k): _scalar(v) for k, v in result.items() if k not in ("score", "acc", "pred")}
+    return Verdict(
+        reward=_number("score", result["score"]),
+        parts={k: _number(k, v) for k, v in extras.items() if isinstance(v, numbers.Real)},
+        acc=None if acc is None else _number("acc", acc),
+        pred=None if pred is None else str(pred),
+    )
+
+
+def _number(name: str, value: Any) -> float:
+    value = _scalar(value)
+    if not isinstance(value, numbers.Real):
+        raise WrongReturn(f"{name} is {value!r:.60} of type {type(value).__name__}, not a number")
+    if not math.isfinite(value):
+        raise WrongReturn(f"{name} is {value}, not a finite number")
+    return float(value)
+
+
+def _scalar(value: Any) -> Any:
+    """numpy scalars and 0-d arrays or tensors as Python numbers, without importing their libraries."""
+    return value.item() if getattr(value, "shape", None) == () else value
