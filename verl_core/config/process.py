@@ -1,0 +1,78 @@
+"""How a process of rlx ends: foreseen failures as two lines and their exit code, others as one line and 70."""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import NoReturn
+
+from verl_core.config.errors import RlxError
+
+INTERNAL, INTERRUPTED = 70, 130
+
+
+def run_job(main: Callable[[list[str]], int | None]) -> NoReturn:
+    """Runs `main(arguments)` and leaves the process with its exit code (None is 0).
+
+    RlxError: `error:` and `hint:` on stderr, its exit code. KeyboardInterrupt: 130. Anything else: 70 and one line that
+    says where the traceback is; under -v the traceback itself. With --json the error is also a JSON object on stdout.
+    """
+    argv = sys.argv[1:]
+    try:
+        code = main(argv) or 0
+    except RlxError as error:
+        code = fail(error, argv)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        code = INTERRUPTED
+    except Exception as error:
+        code = _unforeseen(error, argv)
+    sys.stdout.flush()
+    sys.exit(code)
+
+
+def fail(error: RlxError, argv: list[str]) -> int:
+    """Prints a foreseen failure; returns its exit code."""
+    if _flag(argv, "-v", "--verbose"):
+        traceback.print_exception(error)
+    print(f"error: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"hint: {error.hint}", file=sys.stderr)
+    _report_json(error.message, error.hint, error.exit_code, argv)
+    return error.exit_code
+
+
+def _unforeseen(error: Exception, argv: list[str]) -> int:
+    what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+    if _flag(argv, "-v", "--verbose"):
+        traceback.print_exception(error)
+        hint = "this is a fault of rlx, not of yours: report it with the traceback above"
+    elif (place := os.environ.get("RLX_TRACEBACK")) and _append_traceback(Path(place), error):
+        hint = f"this is a fault of rlx, not of yours: report it with the traceback in {place}"
+    else:
+        hint = "this is a fault of rlx, not of yours: run again with -v and report it with the traceback"
+    print(f"error: {what}\nhint: {hint}", file=sys.stderr)
+    _report_json(what, hint, INTERNAL, argv)
+    return INTERNAL
+
+
+def _append_traceback(place: Path, error: Exception) -> bool:
+    try:
+        with place.open("a", encoding="utf-8") as file:
+            traceback.print_exception(error, file=file)
+    except OSError:
+        return False
+    return True
+
+
+def _report_json(message: str, hint: str | None, code: int, argv: list[str]) -> None:
+    if _flag(argv, "--json"):
+        print(json.dumps({"error": message, "hint": hint, "exit_code": code}))
+
+
+def _flag(argv: list[str], *names: str) -> bool:
+    """Whether a flag stands among the arguments, before any `--`."""
+    own = argv[: argv.index("--")] if "--" in argv else argv
+    return any(name in own for name in names)

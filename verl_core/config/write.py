@@ -1,0 +1,30 @@
+"""A configuration as a YAML file and back: what is written reads back equal, explicit nulls included."""
+
+from pathlib import Path
+
+from verl_core.config import yaml_text
+from verl_core.config.compose import load_tree
+from verl_core.config.errors import UserError
+from verl_core.config.schema import RlxConfig
+from verl_core.config.typed import plain
+
+HEADER = (
+    "# The resolved configuration of a run, every key; values stand for themselves (no extends, no interpolation).\n"
+)
+
+
+def dump(config: RlxConfig) -> str:
+    """YAML of every key, in the schema's order."""
+    return HEADER + yaml_text.write(plain(config))
+
+
+def load(path: Path) -> RlxConfig:
+    """Reads what `dump` wrote. Raises UserError naming the file and every problem in it."""
+    try:
+        tree = yaml_text.read(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"no configuration {path}", "name a run directory: `rlx runs ls` lists them") from None
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise UserError(f"cannot read {path}: {error}", "write it again: start the run anew") from None
+    return load_tree(tree, str(path))
+

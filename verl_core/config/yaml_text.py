@@ -1,0 +1,71 @@
+"""YAML text to plain values and back, with YAML 1.2's plain scalars: `off` is text, `1e-6` a number, `010` ten.
+
+Reading and writing share the rules, so that what is written reads back as it was. PyYAML alone follows YAML 1.1, where
+`trainer.parity=off` would be a boolean and `lr: 1e-6` text.
+"""
+
+import re
+from collections.abc import Hashable
+from typing import Any
+
+import yaml
+
+_SCALARS = {  # tag: (pattern, first characters), YAML 1.2 core schema
+    "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    "bool": (r"true|True|TRUE|false|False|FALSE", list("tTfF")),
+    "int": (r"[-+]?[0-9]+", list("-+0123456789")),
+    "float": (
+        r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)",
+        list("-+.0123456789"),
+    ),
+    "merge": (r"<<", ["<"]),
+}
+
+
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Refuses a key given twice and a value that contains itself."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {}
+
+    def construct_document(self, node: yaml.Node) -> Any:
+        self.deep_construct = True  # whole values at once: PyYAML then notices a value that contains itself
+        return super().construct_document(node)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.tag != "tag:yaml.org,2002:merge" and key.value in seen:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} given twice", key.start_mark)
+            if isinstance(key.value, str):
+                seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+class _Dumper(yaml.SafeDumper):
+    yaml_implicit_resolvers: dict[str, Any] = {}
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+for _tag, (_pattern, _first) in _SCALARS.items():
+    for _cls in (_Loader, _Dumper):
+        _cls.add_implicit_resolver(f"tag:yaml.org,2002:{_tag}", re.compile(rf"^(?:{_pattern})$"), _first)
+_Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(loader.construct_scalar(node)))
+
+
+def read(text: str) -> Any:
+    """The plain value of a YAML document. Raises ValueError with a one-line reason."""
+    try:
+        return yaml.load(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark and (mark.line or mark.column) else ""
+        raise ValueError(f"{place}{error.problem or error.context}") from None
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(" ".join(str(error).split())) from None
+
+
+def write(value: Any) -> str:
+    """YAML text in block style, keys in the given order."""
+    return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
