@@ -27,7 +27,9 @@ class EngineState:
     """Everything a checkpoint needs of an engine. Tensors may be DTensors (sharded) or plain (replicated)."""
 
     weights: dict[str, Tensor]  # Hugging Face parameter and buffer names
-    optimizer: dict[str, Tensor] = field(default_factory=dict)  # "<state key>/<parameter name>", e.g. exp_avg/model.norm.weight
+    optimizer: dict[str, Tensor] = field(
+        default_factory=dict
+    )  # "<state key>/<parameter name>", e.g. exp_avg/model.norm.weight
     scalars: dict[str, Any] = field(default_factory=dict)  # JSON: schedule position, optimizer steps by parameter, ...
 
 
@@ -70,4 +72,6 @@ class TrainEngine(Protocol):
         parameters when the names or shapes are not this model's."""
         ...
 
-    def offload(self, to: Literal["cpu", "device"], what: frozenset[str] = frozenset({"params", "optimizer"})) -> None: ...
+    def offload(
+        self, to: Literal["cpu", "device"], what: frozenset[str] = frozenset({"params", "optimizer"})
+    ) -> None: ...

@@ -1,0 +1,241 @@
+"""The FSDP2 engine: `TrainEngine` on a transformers model, from one CPU core in float32 (plain modules, no hooks) to many
+GPUs in bf16 (sharded parameters, gradients and optimizer state)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.optim import Optimizer
+from transformers import PreTrainedModel
+
+from verl_core.algorithms.loss import Loss, Metric, Need, Totals
+from verl_core.batch import Batch
+from verl_core.batch.packing import micro_batches
+from verl_core.config.schema import ActorConfig, CriticConfig, ModelConfig, OptimConfig
+from verl_core.models.pretrained import ValueModel, load_causal_lm, load_value_model
+from verl_core.platforms import Platform
+from verl_core.training.fsdp import memory, metrics
+from verl_core.training.fsdp.network import PackedInput, TokenNetwork, on_tokens
+from verl_core.training.fsdp.optim import build_optimizers, clip_gradients, needs_total_steps, set_learning_rates
+from verl_core.training.fsdp.shard import device_mesh, fsdp_modules, reshard, shard
+from verl_core.training.fsdp.state import check_names, copy_into, load_optimizers, optimizer_steps, optimizer_tensors
+from verl_core.training.protocol import EngineState, MicroBatching
+
+EVERYTHING = frozenset({"params", "optimizer"})
+
+
+class FsdpEngine:
+    """See `TrainEngine`. Metrics of `step` carry the role: `<role>/loss`, `grad_norm`, `lr`, `skipped_steps`."""
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        settings: ActorConfig | CriticConfig,
+        *,
+        role: str,
+        platform: Platform,
+        micro: MicroBatching,
+        seed: int = 0,
+        path: str | Path | None = None,
+        total_steps: int | None = None,
+        kind: Literal["causal_lm", "value"] | None = None,
+        group: dist.ProcessGroup | None = None,
+    ):
+        """Loads `path` (None: model.path) and shards it over `group` (None: all ranks, or this process alone).
+
+        `kind` None: a value model for a CriticConfig, else a language model. `total_steps` spans the learning-rate
+        schedule; `set_total_steps` may give it later. `micro` cuts mini-batches, and forwards that name no other rule.
+        """
+        self.role, self.platform, self.micro, self.group = role, platform, micro, group
+        self.grad_clip = settings.grad_clip
+        self.world = dist.get_world_size(group) if dist.is_initialized() else 1
+        self.total_steps = total_steps
+        fsdp = settings.fsdp_config
+        stored = getattr(torch, fsdp.model_dtype)
+        self.compute_dtype = getattr(torch, fsdp.dtype) if fsdp.dtype else platform.compute_dtype
+        sharded = self.world > 1 or self.compute_dtype != stored
+
+        if isinstance(settings, CriticConfig):
+            path = path or settings.model.path
+            checkpointing = settings.model.enable_gradient_checkpointing
+            if checkpointing is not None:
+                model = replace(model, enable_gradient_checkpointing=checkpointing)
+        kind = kind or ("value" if isinstance(settings, CriticConfig) else "causal_lm")
+        load = load_value_model if kind == "value" else load_causal_lm
+        reads = not dist.is_initialized() or dist.get_rank(group) == 0
+        self.model = load(model, path, dtype=stored, device="cpu" if sharded else platform.device, weights=reads)
+        if model.enable_gradient_checkpointing:
+            _checkpoint_layers(self.model.body if isinstance(self.model, ValueModel) else self.model)
+        self.network = TokenNetwork(self.model)
+        if sharded:
+            shard(self.network, device_mesh(platform, group), self.compute_dtype, fsdp.reshard_after_forward)
+        platform.seed_all(seed)  # of dropout, if the model has any
+
+        self.set_optimizer(settings.optim)
+        self.snapshots: dict[str, memory.Snapshot] = {}
+        self.away: frozenset[str] = frozenset()  # what is in host memory instead of on the device
+
+    # --- what the schedule and the optimizer are -----------------------------------------------------------------------
+
+    def set_optimizer(self, optim: OptimConfig, total_steps: int | None = None) -> None:
+        """Starts a fresh optimizer and schedule on the present weights (a new supervised phase, for instance)."""
+        self.optim = optim
+        self.total_steps = total_steps if total_steps is not None else self.total_steps
+        self.updates = 0  # optimizer steps taken or skipped: the place in the schedule
+        self.optimizers: list[Optimizer] = build_optimizers(self.network, optim)
+
+    def set_total_steps(self, total_steps: int) -> None:
+        """Optimizer steps the schedule spans."""
+        self.total_steps = total_steps
+
+    # --- computing -----------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def forward(
+        self, batch: Batch, want: frozenset[Need], temperature: float = 1.0, micro: MicroBatching | None = None
+    ) -> dict[Need, Tensor]:
+        self._bring_back(frozenset({"params"}))
+        self.network.eval()
+        out = {need: torch.zeros(batch.N) for need in want}
+        for index, x in self._inputs(batch, micro):
+            part = on_tokens(self.network(x, want, temperature), x, want)
+            if index is not None:
+                place_N = batch.token_index(torch.tensor(index))
+                for need in want:
+                    out[need][place_N] = part[need].float().cpu()
+        reshard(self.network)
+        return out
+
+    def step(self, batch: Batch, loss: Loss, totals: Totals) -> dict[str, float]:
+        self._bring_back(EVERYTHING)
+        self.network.train()
+        parts = self._accumulate(batch, loss, totals)
+        norm = clip_gradients(self.network, self.grad_clip)
+        lr = self._update(finite := math.isfinite(norm))
+        for p in self.network.parameters():
+            p.grad = None
+        joined = metrics.values(metrics.across_ranks(metrics.join(parts), self.group, self.world))
+        own = {"grad_norm": norm, "lr": lr, "skipped_steps": float(not finite)}
+        return joined | {f"{self.role}/{name}": value for name, value in own.items()}
+
+    def _accumulate(self, batch: Batch, loss: Loss, totals: Totals) -> list[dict[str, Metric]]:
+        """Forward and backward of every micro-batch; gradients are reduced over ranks in the last one's backward."""
+        parts: list[dict[str, Metric]] = []
+        inputs = list(self._inputs(batch, None))
+        for i, (index, x) in enumerate(inputs):
+            for module in fsdp_modules(self.network):
+                module.set_requires_gradient_sync(i == len(inputs) - 1, recurse=False)
+            out = self.network(x, loss.needs, loss.temperature)
+            connected = sum(v.sum() for v in out.values()) * 0.0  # every rank runs every backward, whatever its share
+            if index is None:
+                connected.backward()
+                continue
+            mini = batch.select(index).to(self.platform.device)
+            share, logged = loss(on_tokens(out, x, loss.needs), mini, totals)
+            (share if share.requires_grad else connected).backward()
+            parts.append({f"{self.role}/loss": Metric(share.detach(), how="sum"), **logged})
+        return parts
+
+    def _update(self, apply: bool) -> float:
+        """Applies the gradients unless they are not finite; the schedule moves on either way. Returns the learning rate."""
+        if needs_total_steps(self.optim) and self.total_steps is None:
+            raise ValueError(f"{self.role}: the learning-rate schedule needs set_total_steps")
+        set_learning_rates(self.optimizers, self.optim, self.updates, self.total_steps or 0)
+        if apply:
+            for optimizer in self.optimizers:
+                optimizer.step()
+        self.updates += 1
+        return self.optimizers[-1].param_groups[0]["lr"]
+
+    def _inputs(self, batch: Batch, micro: MicroBatching | None) -> Iterator[tuple[list[int] | None, PackedInput]]:
+        """Micro-batches as sequence indices and packed input. All ranks run equally many, since each runs collectives: a
+        rank with fewer repeats a sequence of two tokens that counts for nothing (index None)."""
+        rule = micro if micro is not None and micro != MicroBatching() else self.micro
+        indices = micro_batches(batch.length_S, rule.sequences, rule.tokens)
+        count = len(indices)
+        if self.world > 1:
+            most = torch.tensor(count, device=self.platform.device)
+            dist.all_reduce(most, dist.ReduceOp.MAX, group=self.group)
+            count = int(most)
+        whole = [list(range(batch.S))]
+        for index in indices:
+            yield index, PackedInput.of(batch if indices == whole else batch.select(index), self.platform.device)
+        for _ in range(count - len(indices)):
+            yield None, PackedInput.of(_filler(), self.platform.device)
+
+    # --- weights -------------------------------------------------------------------------------------------------------
+
+    def _parameters(self) -> dict[str, Tensor]:
+        """Trained tensors by Hugging Face name; tied ones once."""
+        return dict(self.model.named_parameters())
+
+    def named_weights(self) -> Iterator[tuple[str, Tensor]]:
+        self._bring_back(frozenset({"params"}))
+        for name, p in self._parameters().items():
+            yield name, p.detach().full_tensor() if isinstance(p, DTensor) else p.detach()
+
+    def named_shards(self) -> Iterator[tuple[str, Tensor]]:
+        for name, p in self._parameters().items():
+            yield name, p.detach()
+
+    def snapshot(self, name: str) -> None:
+        self.snapshots[name] = memory.take(self._parameters())
+
+    def use(self, name: str) -> AbstractContextManager[None]:
+        return memory.swapped(self._parameters(), self.snapshots[name])
+
+    def drop(self, name: str) -> None:
+        del self.snapshots[name]
+
+    def offload(self, to: Literal["cpu", "device"], what: frozenset[str] = EVERYTHING) -> None:
+        """Moves parameters and optimizer state (gradients do not outlive a step) to host memory or back."""
+        device = self.platform.device if to == "device" else torch.device("cpu")
+        if "params" in what:
+            self.network.to(device)
+        if "optimizer" in what:
+            memory.move_optimizer(self.optimizers, device)
+        self.away = self.away - what if to == "device" else self.away | what
+        self.platform.empty_cache()
+
+    def _bring_back(self, what: frozenset[str]) -> None:
+        if missing := self.away & what:
+            self.offload("device", missing)
+
+    # --- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def state(self) -> EngineState:
+        names = {p: name for name, p in self._parameters().items()}
+        scalars: dict[str, Any] = {"updates": self.updates, "steps": optimizer_steps(self.optimizers, names)}
+        return EngineState(dict(self.named_shards()), optimizer_tensors(self.optimizers, names), scalars)
+
+    def load_state(self, state: EngineState) -> None:
+        parameters = self._parameters()
+        check_names(parameters, state.weights)
+        for name, p in parameters.items():
+            copy_into(p.detach(), state.weights[name])
+        names = {p: name for name, p in parameters.items()}
+        load_optimizers(self.optimizers, names, state.optimizer, state.scalars["steps"])
+        self.updates = state.scalars["updates"]
+
+
+def _filler() -> Batch:
+    """Two tokens, the second counted, so that every parameter takes part in the backward pass."""
+    columns = {"ids_N": torch.zeros(2, dtype=torch.int64), "mask_N": torch.tensor([False, True])}
+    return Batch(torch.tensor([2]), torch.tensor([0]), columns)
+
+
+def _checkpoint_layers(model: PreTrainedModel) -> None:
+    """Recompute decoder layers in the backward pass. transformers 5.24 renamed the method."""
+    if hasattr(model, "activation_checkpointing_enable"):
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    else:
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

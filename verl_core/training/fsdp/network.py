@@ -1,0 +1,79 @@
+"""A transformers model seen as a function from packed tokens to per-token quantities. It knows nothing of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from verl_core.algorithms.loss import Need
+from verl_core.batch import Batch
+from verl_core.models.attention import Packing
+from verl_core.models.pretrained import ValueModel
+from verl_core.training.logprob import token_stats
+
+
+@dataclass(frozen=True)
+class PackedInput:
+    """One micro-batch on the device. `token_K` are the K places on the N axis that quantities are wanted for (mask 1, not
+    first in their sequence); what is known of token i comes from the hidden state at i-1."""
+
+    ids_1N: Tensor
+    position_1N: Tensor
+    packing: Packing
+    token_K: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch, device: torch.device) -> PackedInput:
+        """Reads ids_N and mask_N."""
+        position_N = batch.position_N
+        token_K = (batch["mask_N"].bool() & (position_N > 0)).nonzero()[:, 0]
+        move = lambda x: x.to(device, non_blocking=True)  # noqa: E731
+        packing = Packing(tuple(batch.length_S.tolist()), device)
+        return cls(move(batch["ids_N"])[None], move(position_N)[None], packing, move(token_K))
+
+
+class TokenNetwork(nn.Module):
+    """Wraps a language model or a `ValueModel`. It is the root that is sharded, so that the output layer runs inside it."""
+
+    def __init__(self, model: PreTrainedModel | ValueModel):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: PackedInput, needs: frozenset[Need], temperature: float) -> dict[Need, Tensor]:
+        """The quantities needed, each [K] float32."""
+        body = self.model.body if isinstance(self.model, ValueModel) else self.model.base_model
+        hidden_ND = body(
+            input_ids=x.ids_1N, position_ids=x.position_1N, use_cache=False, packing=x.packing
+        ).last_hidden_state[0]
+        hidden_KD = hidden_ND.index_select(0, x.token_K - 1)
+        if isinstance(self.model, ValueModel):
+            return {Need.VALUES: self.model.score(hidden_KD)[:, 0].float()}
+        ids_K = x.ids_1N[0].index_select(0, x.token_K)
+        vocabulary = self.model.config.get_text_config().vocab_size
+        logp_K, entropy_K = token_stats(hidden_KD, ids_K, self.head, vocabulary, temperature, Need.ENTROPY in needs)
+        out = {Need.LOGP: logp_K}
+        if entropy_K is not None:
+            out[Need.ENTROPY] = entropy_K
+        return out
+
+    def head(self, hidden_KD: Tensor) -> Tensor:
+        """Logits as the architecture's own forward makes them: output layer, scale, soft cap."""
+        config = self.model.config.get_text_config()
+        logits_KV = self.model.get_output_embeddings()(hidden_KD)
+        if scale := getattr(config, "logit_scale", None):  # Cohere
+            logits_KV = logits_KV * scale
+        if divisor := getattr(config, "logits_scaling", None):  # Granite
+            logits_KV = logits_KV / divisor
+        if cap := getattr(config, "final_logit_softcapping", None):  # Gemma 2
+            logits_KV = cap * torch.tanh(logits_KV / cap)
+        return logits_KV
+
+
+def on_tokens(out: Mapping[Need, Tensor], x: PackedInput, needs: frozenset[Need]) -> dict[Need, Tensor]:
+    """Each quantity on the N axis, 0 where it is not defined; differentiable."""
+    n = x.ids_1N.shape[1]
+    return {need: out[need].new_zeros(n).index_copy(0, x.token_K, out[need]) for need in needs}

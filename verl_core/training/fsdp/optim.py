@@ -1,0 +1,63 @@
+"""Optimizers by configuration: which parameter is trained by which, and the learning rates of a step."""
+
+from __future__ import annotations
+
+import math
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from torch.optim import AdamW, Muon, Optimizer
+
+from verl_core.config.schema import OptimConfig
+from verl_core.training.fsdp.shard import decoder_layers
+from verl_core.training.schedule import factor
+
+
+def build_optimizers(network: nn.Module, optim: OptimConfig) -> list[Optimizer]:
+    """AdamW (fused, decoupled decay) on every parameter that is trained; with optimizer=muon, torch's Muon on the 2-D
+    matrices of the decoder layers and AdamW on the rest. Every group remembers its peak as `peak_lr`."""
+    trained = [p for p in network.parameters() if p.requires_grad]
+    matrices = [p for p in decoder_layers(network).parameters() if p.ndim == 2 and p.requires_grad]
+    if optim.optimizer == "adamw":
+        matrices = []
+    matrix_ids = {id(p) for p in matrices}
+    rest = [p for p in trained if id(p) not in matrix_ids]
+    optimizers: list[Optimizer] = []
+    if matrices:
+        optimizers.append(
+            Muon(matrices, lr=optim.muon_lr, momentum=optim.muon_momentum, weight_decay=optim.weight_decay)
+        )
+    if rest:
+        optimizers.append(
+            AdamW(
+                rest, lr=optim.lr, betas=tuple(optim.betas), eps=optim.eps, weight_decay=optim.weight_decay, fused=True
+            )
+        )
+    for group in (g for o in optimizers for g in o.param_groups):
+        group["peak_lr"] = group["lr"]
+    return optimizers
+
+
+def needs_total_steps(optim: OptimConfig) -> bool:
+    """Whether the learning rate depends on how many optimizer steps there will be."""
+    by_ratio = optim.lr_warmup_steps < 0 and optim.lr_warmup_steps_ratio > 0
+    return by_ratio or optim.lr_scheduler_type != "constant"
+
+
+def set_learning_rates(optimizers: list[Optimizer], optim: OptimConfig, step: int, total_steps: int) -> None:
+    """The rates of optimizer step `step` (from 0)."""
+    scale = factor(optim, step, total_steps)
+    for group in (g for o in optimizers for g in o.param_groups):
+        group["lr"] = group["peak_lr"] * scale
+
+
+def clip_gradients(network: nn.Module, max_norm: float) -> float:
+    """Scales all gradients so that their global 2-norm is at most `max_norm`; returns the norm before. A norm that is not
+    finite leaves them as they are."""
+    grads = [p.grad for p in network.parameters() if p.grad is not None]
+    total = nn.utils.get_total_norm(grads)
+    norm = float(total.full_tensor() if isinstance(total, DTensor) else total)
+    if math.isfinite(norm) and norm > max_norm:
+        locals_ = [g.to_local() if isinstance(g, DTensor) else g for g in grads]
+        torch._foreach_mul_(locals_, max_norm / norm)
+    return norm
