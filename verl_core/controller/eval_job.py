@@ -1,0 +1,98 @@
+"""What `rlx eval` becomes: `python -m verl_core.controller.eval_job SOURCE --config FILE [--data FILE] [--out FILE] [--json]`.
+
+SOURCE is a Hugging Face folder or hub name, a run directory (its newest whole checkpoint), or a checkpoint. Answers are
+generated and scored by the same parts that training validates with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from contextlib import AsyncExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+
+from rich.console import Console
+
+from verl_core.config.effective import effective
+from verl_core.config.errors import UserError
+from verl_core.config.process import run_job
+from verl_core.config.schema import RlxConfig
+from verl_core.config.write import load
+
+talk = Console(stderr=True, highlight=False)
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m verl_core.controller.eval_job")
+    parser.add_argument("source")
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--data", action="append", help="prompts instead of data.val_files; may be repeated")
+    parser.add_argument("--out", type=Path, help="write every answer with its score, one JSON object a line")
+    parser.add_argument("--json", action="store_true")
+    args = parser.parse_args(argv)
+    config = load(args.config)
+    if args.data:
+        config = replace(config, data=replace(config.data, val_files=args.data))
+    # Only generation runs here: no critic, no reference.
+    config = effective(config)
+    config = replace(
+        config,
+        actor=replace(config.actor, use_kl_loss=False),
+        algorithm=replace(config.algorithm, use_kl_in_reward=False),
+        critic=replace(config.critic, enable=False),
+    )
+    from transformers.utils import logging as hf_logging
+
+    hf_logging.disable_progress_bar()
+    metrics, answers = asyncio.run(evaluate(config, args.source))
+    if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text("".join(json.dumps(a, ensure_ascii=False) + "\n" for a in answers), encoding="utf-8")
+    if args.json:
+        print(json.dumps({"source": args.source, "answers": len(answers), "metrics": metrics}))
+    else:
+        for name, value in metrics.items():
+            print(f"{name}  {value:.4f}")
+    return 0
+
+
+async def evaluate(config: RlxConfig, source: str) -> tuple[dict[str, float], list[dict]]:
+    """Validation metrics of a model on the configuration's validation prompts, and every answer."""
+    from verl_core.controller.run import Generation
+
+    folder, checkpoint = _locate(source)
+    async with AsyncExitStack() as stack:
+        generation = Generation(config, folder)
+        await generation.start(stack)
+        if checkpoint is not None:
+            await generation.actor.load(str(checkpoint))
+        await generation.rollout.push_weights(0)
+        validator = generation.validator()
+        if validator is None:
+            raise UserError("no prompts to evaluate on", "give --data FILE")
+        metrics, groups = await validator.run()
+    answers = [
+        {"prompt": row.prompt, **{k: v for k, v in asdict(t).items() if k in ("sample", "reward", "finish")}, **t.meta}
+        for row, group in zip(validator.dataset.take(range(len(groups))), groups, strict=True)
+        for t in group
+    ]
+    return metrics, answers
+
+
+def _locate(source: str) -> tuple[str, Path | None]:
+    """The Hugging Face folder that gives architecture and tokenizer, and the checkpoint whose weights to load over it."""
+    from verl_core.checkpoint.store import find_checkpoint
+    from verl_core.models.pretrained import resolve
+
+    path = Path(source).expanduser()
+    if path.is_dir() and not (path / "config.json").exists():
+        checkpoint = find_checkpoint(path)
+        return str(checkpoint / "actor" / "huggingface"), checkpoint
+    return str(resolve(source)), None
+
+
+if __name__ == "__main__":
+    sys.exit(run_job(main))
