@@ -1,0 +1,87 @@
+"""What other threads may do to a running engine: abort requests, pause, resume, and change it between two steps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+PauseMode = Literal["abort", "wait", "keep"]
+
+
+class Control:
+    """A gate in front of every generation and every step of one. All methods are thread-safe."""
+
+    def __init__(self) -> None:
+        self._change = threading.Condition()
+        self._paused: PauseMode | None = None
+        self._generating = False
+        self._stepping = False
+        self._exclusive = 0  # threads that hold or want the time between two steps
+        self._live: set[str] = set()  # requests of generations that run or wait to
+        self._aborted: set[str] = set()
+
+    @contextmanager
+    def generation(self, request_ids: Iterable[str]) -> Iterator[None]:
+        """Around one generation: waits until the engine is neither paused nor generating."""
+        ids = set(request_ids)
+        with self._change:
+            self._live |= ids
+            self._change.wait_for(lambda: self._paused is None and not self._generating)
+            self._generating = True
+        try:
+            yield
+        finally:
+            with self._change:
+                self._generating = False
+                self._live -= ids
+                self._aborted -= ids
+                self._change.notify_all()
+
+    @contextmanager
+    def step(self) -> Iterator[set[str]]:
+        """Around one step: waits while paused with `keep`; gives the ids of requests that were aborted."""
+        with self._change:
+            self._change.wait_for(lambda: self._paused != "keep" and not self._exclusive)
+            self._stepping = True
+            aborted = set(self._aborted)
+        try:
+            yield aborted
+        finally:
+            with self._change:
+                self._stepping = False
+                self._change.notify_all()
+
+    @contextmanager
+    def between_steps(self) -> Iterator[bool]:
+        """Holds a running generation between two steps; gives whether there is one."""
+        with self._change:
+            self._exclusive += 1
+            self._change.wait_for(lambda: not self._stepping)
+            generating = self._generating
+        try:
+            yield generating
+        finally:
+            with self._change:
+                self._exclusive -= 1
+                self._change.notify_all()
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        with self._change:
+            self._aborted |= set(request_ids) & self._live
+
+    def pause(self, mode: PauseMode) -> None:
+        """Returns when the engine stands still: `abort` ends the running generation with what it has, `wait` lets it
+        finish, `keep` freezes it between two steps. Generations that start later wait for `resume` in every mode."""
+        with self._change:
+            self._paused = mode
+            if mode == "abort" and self._generating:
+                self._aborted |= self._live
+            self._change.notify_all()
+            self._change.wait_for(lambda: not (self._stepping if mode == "keep" else self._generating))
+
+    def resume(self) -> None:
+        with self._change:
+            self._paused = None
+            self._change.notify_all()

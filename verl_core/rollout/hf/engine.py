@@ -1,0 +1,152 @@
+"""HfEngine: the RolloutEngine on plain torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from verl_core.config.errors import RunError, UserError
+from verl_core.rollout.hf.cache import SlotCache
+from verl_core.rollout.hf.control import Control, PauseMode
+from verl_core.rollout.hf.generic import GenericDecoder
+from verl_core.rollout.hf.llama_family import LlamaDecoder, is_llama_family
+from verl_core.rollout.hf.scheduler import Decoder, Generation, Row
+from verl_core.rollout.hf.weights import WeightTable
+from verl_core.rollout.protocol import Completion, TokenRequest
+from verl_core.rollout.stopping import StopStrings
+from verl_core.rollout.stopping import eos_ids as tokenizer_eos_ids
+
+
+class HfEngine:
+    """Generates with the trainer's own weights, in this process. Keeps `verl_core.rollout.protocol.RolloutEngine`.
+
+    It is made from a configuration; weights come with the first `update_weights`.
+
+    Args:
+        model_config: transformers configuration of a causal language model.
+        tokenizer: decodes text for stop strings; ids come from and go to the caller.
+        device, dtype: where and in what the model runs.
+        max_num_seqs: rows that run at the same time; further requests wait in a queue.
+        max_model_len: longest prompt + response, tokens.
+        eos_ids: ids that end a sequence; None: those of the tokenizer (`verl_core.rollout.stopping.eos_ids` joins
+            them with the generation config's).
+    """
+
+    def __init__(
+        self,
+        model_config: Any,
+        tokenizer: Any,
+        *,
+        device: torch.device | str,
+        dtype: torch.dtype,
+        max_num_seqs: int,
+        max_model_len: int,
+        eos_ids: Iterable[int] | None = None,
+    ):
+        if max_num_seqs < 1:
+            raise UserError(f"rollout.max_num_seqs is {max_num_seqs}, it must be at least 1")
+        self.device = torch.device(device)
+        self.tokenizer = tokenizer
+        self.max_num_seqs = max_num_seqs
+        self.max_model_len = max_model_len
+        self.eos_ids = frozenset(tokenizer_eos_ids(tokenizer) if eos_ids is None else eos_ids)
+        self.version = 0
+        self._weights = WeightTable(model_config, self.device, dtype)
+        decoder = LlamaDecoder if is_llama_family(model_config) else GenericDecoder
+        self._decoder: Decoder = decoder(model_config, self.device, dtype, max_model_len)
+        self._control = Control()
+        self._cache: SlotCache | None = None
+        self._asleep = False
+
+    def generate(self, requests: Sequence[TokenRequest]) -> list[Completion]:
+        """Continues every request; completions come back in the order of the requests.
+
+        Raises:
+            UserError: a prompt is empty or leaves no room within max_model_len, or a sampling field is out of range.
+            RunError: there are no weights yet, or the engine is asleep.
+        """
+        rows = [self._row(request) for request in requests]
+        with self._control.generation(request.request_id for request in requests):
+            if not self._weights.complete:
+                raise RunError("the hf engine has no weights yet", "call update_weights before generate")
+            if self._asleep:
+                raise RunError("the hf engine is asleep", "call wake before generate")
+            if not rows:
+                return []
+            slots = min(self.max_num_seqs, len(rows))
+            cache = self._cache_for(slots, max(len(row.request.ids) + row.limit for row in rows))
+            generation = Generation(rows, self._decoder, cache, slots, self.eos_ids, self.device)
+            with torch.inference_mode():
+                while not generation.done:
+                    with self._control.step() as aborted:
+                        generation.step(self.version, aborted)
+        return [row.completion() for row in rows]
+
+    def abort(self, request_ids: Iterable[str]) -> None:
+        """Ends these requests before the next token; they keep what they have (finish=abort). Ids that are not being
+        generated are ignored. Thread-safe."""
+        self._control.abort(request_ids)
+
+    def pause(self, mode: PauseMode) -> None:
+        """Brings the engine to a stand, see `Control.pause`. Thread-safe."""
+        self._control.pause(mode)
+
+    def resume(self) -> None:
+        self._control.resume()
+
+    def sleep(self) -> None:
+        """Frees the KV cache. Weights shared with the trainer are the trainer's to move.
+
+        Raises:
+            RunError: a generation runs or is frozen; it would lose its cache.
+        """
+        with self._control.between_steps() as generating:
+            if generating:
+                raise RunError(
+                    "the hf engine cannot sleep while it generates", "pause it with mode abort or wait first"
+                )
+            self._cache = None
+            self._asleep = True
+
+    def wake(self) -> None:
+        self._asleep = False
+
+    @torch.no_grad()
+    def update_weights(self, stream: Iterable[tuple[str, Tensor]], version: int) -> None:
+        """Takes a full set of weights by Hugging Face name; tokens drawn afterwards carry `version`.
+
+        Tensors of the engine's dtype and device are used where they lie and must stay valid until the next update;
+        only fused projections are copies. When the giver changes them in place, it must call this again before the
+        next generation. A generation that runs meanwhile goes on with the new weights from its next token.
+
+        Raises:
+            KeyError: an unknown name came or a weight is missing.
+            ValueError: a tensor has the wrong shape. In both cases the old weights stay in use.
+        """
+        with self._control.between_steps():
+            self._decoder.load(self._weights.take(stream))
+            self.version = version
+
+    def _row(self, request: TokenRequest) -> Row:
+        sampling, prompt = request.sampling, len(request.ids)
+        place = f"request {request.request_id!r}"
+        if prompt == 0:
+            raise UserError(f"{place} has an empty prompt")
+        if prompt >= self.max_model_len:
+            raise UserError(
+                f"{place}: a prompt of {prompt} tokens leaves no room in rollout.max_model_len={self.max_model_len}",
+                "raise rollout.max_model_len or lower data.max_prompt_length",
+            )
+        if sampling.max_tokens < 1 or sampling.temperature < 0 or not 0 < sampling.top_p <= 1 or "" in sampling.stop:
+            raise UserError(f"{place} has a sampling value out of range: {sampling}")
+        watch = StopStrings(self.tokenizer, sampling.stop) if sampling.stop else None
+        return Row(request, min(sampling.max_tokens, self.max_model_len - prompt), watch)
+
+    def _cache_for(self, slots: int, positions: int) -> SlotCache:
+        """The cache of the last generation where it is large enough, else a new one."""
+        if self._cache is None or self._cache.slots < slots or self._cache.positions < positions:
+            self._cache = SlotCache(slots, positions)
+        return self._cache
