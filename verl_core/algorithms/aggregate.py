@@ -1,5 +1,5 @@
-"""From per-token losses to one number. Every mode is a weighted sum over the produced tokens whose weights divide by
-counts of the whole mini-batch, so the shares of micro-batches and ranks add up to the loss however it is split."""
+"""From per-token losses to one number. Every mode is a sum over the produced tokens, each divided by counts of the
+whole mini-batch, so the shares of micro-batches and ranks add up to the loss however it is split."""
 
 from __future__ import annotations
 
@@ -10,38 +10,38 @@ from torch import Tensor
 from verl_core.algorithms.loss import Totals
 from verl_core.algorithms.produced import Produced
 
-Weights = Callable[[Produced, Totals, float | None], Tensor | float]
+Divisor = Callable[[Produced, Totals, float | None], Tensor | float]
 
 
-def _token_mean(at: Produced, totals: Totals, scale: float | None) -> float:
-    return 1 / max(totals.tokens, 1)
+def _tokens(at: Produced, totals: Totals, scale: float | None) -> float:
+    return max(totals.tokens, 1)
 
 
-def _token_sum(at: Produced, totals: Totals, scale: float | None) -> float:
-    return 1.0
+def _one(at: Produced, totals: Totals, scale: float | None) -> float:
+    return 1
 
 
-def _seq_mean_token_sum(at: Produced, totals: Totals, scale: float | None) -> float:
-    return 1 / max(totals.sequences, 1)
+def _sequences(at: Produced, totals: Totals, scale: float | None) -> float:
+    return max(totals.sequences, 1)
 
 
-def _seq_mean_token_mean(at: Produced, totals: Totals, scale: float | None) -> Tensor:
-    return 1 / (at.count_S[at.seq_M] * max(totals.sequences, 1))
+def _sequences_times_own_tokens(at: Produced, totals: Totals, scale: float | None) -> Tensor:
+    return at.count_S[at.seq_M] * max(totals.sequences, 1)
 
 
-def _seq_mean_token_sum_norm(at: Produced, totals: Totals, scale: float | None) -> float:
+def _sequences_times_scale(at: Produced, totals: Totals, scale: float | None) -> float:
     if scale is None or scale <= 0:
         raise ValueError(f"seq-mean-token-sum-norm needs a loss_scale_factor > 0, not {scale}")
-    return 1 / (max(totals.sequences, 1) * scale)
+    return max(totals.sequences, 1) * scale
 
 
-# The weight of each produced token's loss.
-MODES: dict[str, Weights] = {
-    "token-mean": _token_mean,
-    "token-sum": _token_sum,
-    "seq-mean-token-sum": _seq_mean_token_sum,
-    "seq-mean-token-mean": _seq_mean_token_mean,
-    "seq-mean-token-sum-norm": _seq_mean_token_sum_norm,
+# What each produced token's loss is divided by: a number, or one a token [M].
+MODES: dict[str, Divisor] = {
+    "token-mean": _tokens,
+    "token-sum": _one,
+    "seq-mean-token-sum": _sequences,
+    "seq-mean-token-mean": _sequences_times_own_tokens,
+    "seq-mean-token-sum-norm": _sequences_times_scale,
 }
 
 
@@ -55,6 +55,4 @@ def aggregate(value_M: Tensor, at: Produced, totals: Totals, mode: str, scale: f
     """
     if mode not in MODES:
         raise ValueError(f"unknown loss_agg_mode {mode!r}; there are {', '.join(MODES)}")
-    weight = MODES[mode](at, totals, scale)
-    # one scalar weight for all tokens leaves the sum exact and is applied once
-    return (value_M * weight).sum() if isinstance(weight, Tensor) else value_M.sum() * weight
+    return (value_M / MODES[mode](at, totals, scale)).sum()

@@ -1,0 +1,78 @@
+"""Batches for the tests of this folder, and what joins metric parts as an engine does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from verl_core.algorithms.loss import Metric
+from verl_core.batch import Batch
+
+NAN = float("nan")
+
+
+def batch_of(masks: list[list[int]], groups: list[int] | None = None, **columns: list | Tensor) -> Batch:
+    """A batch from the masks of its sequences and its columns as flat lists."""
+    flat = [bool(m) for mask in masks for m in mask]
+    groups = list(range(len(masks))) if groups is None else groups
+    tensors = {k: torch.as_tensor(v) for k, v in columns.items()}
+    return Batch(
+        torch.tensor([len(m) for m in masks], dtype=torch.int64),
+        torch.tensor(groups, dtype=torch.int64),
+        {"mask_N": torch.tensor(flat, dtype=torch.bool), **tensors},
+    )
+
+
+def random_batch(seed: int, prompts: int = 3, samples: int = 3, gaps: bool = True, poison: float | None = NAN) -> Batch:
+    """Groups of sequences of unlike lengths, some with tool text in the middle, some with nothing produced, with every
+    column an algorithm reads; `poison` lies under mask 0 (None: leave the numbers there)."""
+    rng = random.Random(seed)
+    g = torch.Generator().manual_seed(seed)
+    masks = []
+    for _ in range(prompts * samples):
+        mask = [0] * rng.randint(1, 3) + [1] * rng.randint(0, 5)
+        if gaps and rng.random() < 0.5:
+            mask += [0] * rng.randint(1, 3) + [1] * rng.randint(0, 4)
+        masks.append(mask)
+    batch = batch_of(masks, [p for p in range(prompts) for _ in range(samples)])
+    draw = lambda: torch.randn(batch.N, generator=g, dtype=torch.float64)  # noqa: E731
+    for name in ("old_logp", "ref_logp", "rollout_logp"):
+        batch.add(**{f"{name}_N": -draw().abs()})
+    for name in ("values", "returns", "advantages", "token_reward"):
+        batch.add(**{f"{name}_N": draw()})
+    if poison is not None:
+        for name, value in batch.columns.items():
+            if name != "mask_N":
+                value[~batch["mask_N"]] = poison
+    batch.add(reward_S=torch.randn(batch.S, generator=g))
+    return batch
+
+
+def split(column_N: Tensor, batch: Batch) -> list[list]:
+    """A token column as one list a sequence."""
+    return [part.tolist() for part in column_N.split(batch.length_S.tolist())]
+
+
+def joined(parts: Iterable[dict[str, Metric]]) -> dict[str, float]:
+    """Metric parts of all micro-batches as the numbers that are logged."""
+    out: dict[str, list[Metric]] = {}
+    for part in parts:
+        for name, metric in part.items():
+            out.setdefault(name, []).append(metric)
+    return {name: _join(metrics) for name, metrics in out.items()}
+
+
+def _join(metrics: list[Metric]) -> float:
+    values = [float(m.value) for m in metrics]
+    match metrics[0].how:
+        case "mean":
+            weight = sum(float(m.weight) for m in metrics)
+            return sum(values) / weight if weight else 0.0
+        case "sum":
+            return sum(values)
+        case "max":
+            return max(values)
+    return min(values)

@@ -1,0 +1,113 @@
+import math
+
+import pytest
+import torch
+
+from verl_core.algorithms.kl import ESTIMATORS, AdaptiveKl, FixedKl, kl_controller, kl_estimate
+from verl_core.config.schema import KlCtrlConfig
+
+NAMES = [*ESTIMATORS, "kl+", "low_var_kl+", "k3+"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("kl", 0.5),
+        ("k1", 0.5),
+        ("abs", 0.5),
+        ("mse", 0.125),
+        ("k2", 0.125),
+        ("low_var_kl", math.exp(-0.5) - 1 + 0.5),
+        ("k3", math.exp(-0.5) - 1 + 0.5),
+        ("kl+", 0.5),
+        ("k3+", math.exp(-0.5) - 1 + 0.5),
+        ("low_var_kl+", math.exp(-0.5) - 1 + 0.5),
+    ],
+)
+def test_values_by_hand(name, value):
+    estimate = kl_estimate(name, torch.tensor([-1.0]).double(), torch.tensor([-1.5]).double())
+    assert estimate.item() == pytest.approx(value, rel=1e-12)
+
+
+def policy_and_reference():
+    g = torch.Generator().manual_seed(0)
+    logits = torch.randn(5, generator=g, dtype=torch.float64, requires_grad=True)
+    # close enough that no token reaches k3's clamp
+    return logits, (logits.detach() + 0.5 * torch.randn(5, generator=g, dtype=torch.float64)).log_softmax(0)
+
+
+def expectation(name: str):
+    """Mean of the estimator and of its gradient over all five tokens, each weighed by its probability."""
+    logits, ref_logp = policy_and_reference()
+    logp = logits.log_softmax(0)
+    mean = (logp.exp().detach() * kl_estimate(name, logp, ref_logp)).sum()
+    return mean.item(), torch.autograd.grad(mean, logits)[0]
+
+
+def exact_kl():
+    logits, ref_logp = policy_and_reference()
+    logp = logits.log_softmax(0)
+    kl = (logp.exp() * (logp - ref_logp)).sum()
+    return kl.item(), torch.autograd.grad(kl, logits)[0]
+
+
+@pytest.mark.parametrize("name", ["k1", "kl", "k3", "low_var_kl", "k1+", "k3+"])
+def test_value_is_unbiased(name):
+    assert expectation(name)[0] == pytest.approx(exact_kl()[0], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["k2", "mse", "k1+", "kl+", "k2+", "k3+", "low_var_kl+"])
+def test_gradient_is_unbiased(name):
+    torch.testing.assert_close(expectation(name)[1], exact_kl()[1], rtol=1e-10, atol=1e-12)
+
+
+def test_k1_as_a_loss_has_no_expected_gradient():
+    torch.testing.assert_close(expectation("k1")[1], torch.zeros(5, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_far_apart_stays_finite(name):
+    logp = torch.tensor([-1000.0, 0.0], requires_grad=True)
+    estimate = kl_estimate(name, logp, torch.tensor([0.0, -1000.0]))
+    estimate.sum().backward()
+    assert torch.isfinite(estimate).all() and torch.isfinite(logp.grad).all()
+
+
+def test_k3_is_exact_where_policies_nearly_agree():
+    """d^2/2 to first order; exp(d) - 1 - d in float32 would be all rounding here."""
+    estimate = kl_estimate("k3", torch.tensor([-1.0]), torch.tensor([-1.0 + 2.0**-10]))
+    assert estimate.item() == pytest.approx(2.0**-21, rel=1e-3)
+
+
+def test_unknown_name():
+    with pytest.raises(ValueError, match="unknown KL estimator 'full'"):
+        kl_estimate("full", torch.zeros(1), torch.zeros(1))
+
+
+def test_fixed_coefficient_stays():
+    control = kl_controller(KlCtrlConfig(kl_coef=0.02))
+    control.update(kl=100.0, sequences=1000)
+    assert control.coef == 0.02 and isinstance(control, FixedKl)
+
+
+def test_adaptive_coefficient_by_hand():
+    control = kl_controller(KlCtrlConfig(type="adaptive", kl_coef=0.1, target_kl=0.1, horizon=1000))
+    control.update(kl=0.11, sequences=100)  # error 0.1: times 1 + 0.1 * 0.1
+    assert control.coef == pytest.approx(0.101)
+    control.update(kl=5.0, sequences=100)  # error clipped to 0.2
+    assert control.coef == pytest.approx(0.101 * 1.02)
+    control.update(kl=0.0, sequences=100)  # clipped to -0.2
+    assert control.coef == pytest.approx(0.101 * 1.02 * 0.98)
+
+
+def test_resumed_controller_goes_on_where_it_was():
+    control = AdaptiveKl(0.1, target=0.1, horizon=1000)
+    control.update(0.5, 64)
+    resumed = AdaptiveKl(0.1, target=0.1, horizon=1000)
+    resumed.load_state(control.state())
+    for each in (control, resumed):
+        each.update(0.02, 64)
+    assert resumed.coef == control.coef != 0.1
+    changed = FixedKl(0.5)
+    changed.load_state(FixedKl(0.1).state())
+    assert changed.coef == 0.5
