@@ -9,6 +9,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -71,6 +72,7 @@ def test_killed_writer_leaves_every_finished_step(tmp_path):
     code = f"""
 import itertools
 from pathlib import Path
+from typing import Any
 from verl_core.tracking.jsonl import JsonlTracker
 t = JsonlTracker(Path({str(tmp_path / "m.jsonl")!r}))
 for step in itertools.count(1):
@@ -78,6 +80,7 @@ for step in itertools.count(1):
     print(step, flush=True)
 """
     writer = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert writer.stdout is not None
     said = [writer.stdout.readline() for _ in range(50)]
     writer.send_signal(signal.SIGKILL)
     writer.wait()
@@ -114,7 +117,7 @@ def test_spread(count, n, chosen):
 
 
 def test_rollouts_take_what_parquet_and_torch_hand_over(tmp_path):
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "text": "héllo",
             "score": torch.tensor(0.5),
@@ -150,11 +153,12 @@ def test_summary_by_hand(tmp_path):
         )
     tracker.log(2, {"val/test_score/a": 1.0, "val/test_score/b": 0.5})
     tracker.finish(0)
-    summary = RunRecords(tmp_path).finish("finished")
+    summary = RunRecords(tmp_path).finish("finished", {"timing_s/save_checkpoint": 0.75})
     assert summary == read_json(tmp_path / "summary.json")
     assert summary["steps"] == 2 and summary["exit_reason"] == "finished" and summary["run_dir"] == str(tmp_path)
     assert summary["seconds"] == {
         "warmup": 1.5, "validation": 0.25, "rollout": 2.0, "update": 5.0, "reward": 0.25, "steps": 8.0,
+        "checkpoint": 0.75,
     }  # fmt: skip
     assert summary["val"] == {"first": 0.25, "last": 0.75}
     assert summary["tokens_per_s"] == 75.0
@@ -184,7 +188,11 @@ def test_timer_measures_phases_and_rates():
     assert m["perf/throughput"] == 200 / m["perf/time_per_step"] / 2 and m["perf/total_num_tokens"] == 200
     second = timer.end_step()
     assert set(second) == {"timing_s/step"} and second["timing_s/step"] < 0.02
-    assert timer.total["gen"] == m["timing_s/gen"]
+    with timer.phase("save_checkpoint"):
+        time.sleep(0.01)
+    assert (
+        set(timer.unlogged()) == {"timing_s/save_checkpoint"} and timer.unlogged()["timing_s/save_checkpoint"] >= 0.01
+    )
 
 
 def test_log_goes_to_the_file_and_warnings_to_stderr_once(tmp_path, capsys):

@@ -17,18 +17,17 @@ class JsonlTracker:
     Numbers keep every digit (the shortest text that reads back as the same float), so two equal runs give equal bytes
     in every repeatable key. A non-finite number is written as null and counted in a warning. When a write fails (no
     space), the lines wait in memory and are written with the next step; the error is raised for the caller to report.
-    `fresh` empties the file first.
     """
 
     name = "jsonl"
     essential = True
 
-    def __init__(self, path: Path, fresh: bool = False):
+    def __init__(self, path: Path):
         path.parent.mkdir(parents=True, exist_ok=True)
         self._path = path
         self._waiting = b""
         self._nulls = 0
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | (os.O_TRUNC if fresh else 0)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o644)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:

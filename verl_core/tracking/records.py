@@ -77,10 +77,10 @@ class RunRecords:
         except OSError as e:
             log.warning("rollouts of step %d not written: %s", step, e)
 
-    def finish(self, exit_reason: str) -> dict[str, Any]:
+    def finish(self, exit_reason: str, unlogged: Mapping[str, float] | None = None) -> dict[str, Any]:
         """Writes summary.json from the records (all attempts of the run counted) and returns it. exit_reason: finished,
-        interrupted, terminated, or failed: <message>."""
-        summary = summarise(self.run_dir) | {
+        interrupted, terminated, or failed: <message>. unlogged: `Timer.unlogged()`, seconds that stand in no line."""
+        summary = summarise(self.run_dir, unlogged or {}) | {
             "wall_s": round(time.monotonic() - self._began, 3),
             "exit_reason": exit_reason,
         }

@@ -21,15 +21,16 @@ PHASES = {
 VAL_PREFIX = "val/test_score/"
 
 
-def summarise(run_dir: Path) -> dict[str, Any]:
+def summarise(run_dir: Path, unlogged: Mapping[str, float]) -> dict[str, Any]:
     """Keys: run_dir; steps, the last step taken; seconds {warmup, rollout, reward, update, ..., steps} where steps is
     the whole of all training steps; val {first, last}, mean test score over the data sources (null: not validated);
-    tokens_per_s, tokens of all steps a second of all steps, on all ranks (null: none taken)."""
+    tokens_per_s, tokens of all steps a second of all steps, on all ranks (null: none taken).
+    unlogged: timing_s/* that stand in no line."""
     seconds: defaultdict[str, float] = defaultdict(float)
     for line in read_jsonl(run_dir / "warmup.jsonl"):
         seconds["warmup"] += line.get("timing_s/step") or 0.0
     steps, tokens, stepping, scores = 0, 0, 0.0, []
-    for line in read_jsonl(run_dir / "metrics.jsonl"):
+    for line in [*read_jsonl(run_dir / "metrics.jsonl"), {"step": 0, **unlogged}]:
         steps = max(steps, line["step"])
         for name, value in line.items():
             if name.startswith("timing_s/") and value is not None:

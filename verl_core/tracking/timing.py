@@ -19,7 +19,6 @@ class Timer:
     """
 
     def __init__(self) -> None:
-        self.total: defaultdict[str, float] = defaultdict(float)
         self._phase: defaultdict[str, float] = defaultdict(float)
         self._began = time.perf_counter()
 
@@ -37,7 +36,7 @@ class Timer:
         self._phase[name] += seconds
 
     def begin_step(self) -> None:
-        """Forgets time since the last step, such as set-up before the first one."""
+        """Forgets the time since the last step, such as set-up before the first one."""
         self._phase.clear()
         self._began = time.perf_counter()
 
@@ -60,7 +59,9 @@ class Timer:
             metrics["perf/time_per_step"] = step
             metrics["perf/total_num_tokens"] = tokens
             metrics["perf/throughput"] = tokens / step / ranks
-        for name, s in seconds.items():
-            self.total[name] += s
         self.begin_step()
         return metrics
+
+    def unlogged(self) -> dict[str, float]:
+        """timing_s/* of phases since the last `end_step`: the final checkpoint is saved after the last step's line."""
+        return {f"timing_s/{name}": s for name, s in self._phase.items()}

@@ -1,0 +1,164 @@
+"""Every metric a run can log: its name, unit and meaning. docs/metrics.md is made from this table by
+
+    python -m verl_core.tracking.registry > docs/metrics.md
+
+Names are veRL's where the thing is the same. In a name `{a,b}` stands for either, `<x>` for any text. Values that
+cannot repeat from run to run stand only under the prefixes of UNREPEATABLE; all others repeat bitwise with the same
+seed, configuration and device.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+
+UNREPEATABLE = ("timing_s/", "timing_per_token_ms/", "perf/")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One name or family of names."""
+
+    name: str
+    unit: str
+    meaning: str
+
+    @property
+    def repeatable(self) -> bool:
+        return not self.name.startswith(UNREPEATABLE)
+
+    def matches(self, name: str) -> bool:
+        return _pattern(self.name).fullmatch(name) is not None
+
+
+@cache
+def _pattern(name: str) -> re.Pattern[str]:
+    parts = re.split(r"(\{[^}]*\}|<[^>]*>)", name)
+    as_regex = {"{": lambda p: "(?:" + "|".join(map(re.escape, p[1:-1].split(","))) + ")", "<": lambda p: ".+"}
+    return re.compile("".join(as_regex.get(p[:1], re.escape)(p) for p in parts))
+
+
+SECTIONS: dict[str, tuple[Metric, ...]] = {
+    "Reward": (
+        Metric("critic/score/{mean,max,min}", "reward", "the scorer's reward of the step's answers"),
+        Metric(
+            "critic/rewards/{mean,max,min}", "reward", "the same less the KL penalty (`algorithm.use_kl_in_reward`)"
+        ),
+        Metric("reward/failed", "answers", "answers whose scorer raised, crashed or ran out of time; each counts as 0"),
+        Metric("reward/timeouts", "answers", "those of them that ran out of time (`reward.timeout_s`)"),
+        Metric("reward/<part>/mean", "part's own", "mean of a part that the scorer returned beside its score"),
+    ),
+    "Validation": (
+        Metric("val/test_score/<data_source>", "reward", "mean reward of the held-out answers"),
+        Metric("val/acc/<data_source>", "share", "right answers, where the scorer says what is right"),
+        Metric("val/response_length/<data_source>", "tokens", "mean length of the held-out answers"),
+        Metric("val-core/<data_source>/reward/mean@<n>", "reward", "mean over a prompt's n answers, n > 1"),
+        Metric("val-core/<data_source>/reward/best@<n>", "reward", "the best of a prompt's n answers"),
+        Metric("val-core/<data_source>/reward/maj@<n>", "reward", "reward of the answer given most often among n"),
+    ),
+    "Policy": (
+        Metric("actor/loss", "nats", "the whole loss: policy, KL and entropy terms"),
+        Metric("actor/pg_loss", "nats", "policy-gradient term"),
+        Metric("actor/pg_clipfrac", "share", "tokens whose ratio was clipped"),
+        Metric("actor/pg_clipfrac_lower", "share", "tokens bounded by the dual clip (`actor.clip_ratio_c`)"),
+        Metric("actor/ppo_kl", "nats", "mean old minus new log-prob of the sampled tokens (k1)"),
+        Metric("actor/entropy", "nats", "mean entropy of the next-token distribution"),
+        Metric("actor/kl_loss", "nats", "KL to the reference in the loss (`actor.use_kl_loss`)"),
+        Metric("actor/reward_kl_penalty", "nats", "KL to the reference in the reward (`algorithm.use_kl_in_reward`)"),
+        Metric("actor/reward_kl_penalty_coeff", "", "its coefficient, which `algorithm.kl_ctrl` may steer"),
+        Metric("actor/grad_norm", "", "norm of the whole gradient before clipping"),
+        Metric("actor/lr", "", "learning rate of the step"),
+        Metric("actor/skipped_steps", "steps", "optimizer steps left out because the gradient was not finite"),
+    ),
+    "Critic": (
+        Metric("critic/loss", "reward²", "the whole loss"),
+        Metric("critic/vf_loss", "reward²", "half the squared error of the values, clipped"),
+        Metric("critic/vf_clipfrac", "share", "tokens whose value was clipped (`critic.cliprange_value`)"),
+        Metric("critic/vpred_mean", "reward", "mean predicted value"),
+        Metric("critic/vf_explained_var", "share", "variance of the returns that the values explain; 1 is perfect"),
+        Metric("critic/advantages/{mean,max,min}", "", "advantages of the produced tokens"),
+        Metric("critic/returns/{mean,max,min}", "reward", "returns of the produced tokens"),
+        Metric("critic/values/{mean,max,min}", "reward", "values before the update"),
+        Metric("critic/grad_norm", "", "norm of the whole gradient before clipping"),
+        Metric("critic/lr", "", "learning rate of the step"),
+        Metric("critic/skipped_steps", "steps", "optimizer steps left out because the gradient was not finite"),
+    ),
+    "Lengths": (
+        Metric("response_length/{mean,max,min}", "tokens", "everything after the prompt, tool text included"),
+        Metric("response_length/clip_ratio", "share", "answers cut off at `data.max_response_length`"),
+        Metric("response/aborted_ratio", "share", "sequences in which the model produced nothing"),
+        Metric("prompt_length/{mean,max,min}", "tokens", "prompts, chat template included"),
+    ),
+    "Training": (
+        Metric("training/global_step", "steps", "steps taken; the line's `step`"),
+        Metric("training/epoch", "epochs", "pass over the training prompts, from 0"),
+        Metric(
+            "training/rollout_logp_diff_{mean,max}", "nats", "|trainer - rollout engine| of log-probs, same weights"
+        ),
+        Metric("training/rollout_probs_diff_{mean,max}", "", "the same of probabilities"),
+    ),
+    "Warm-up (warmup.jsonl)": (
+        Metric("warmup/loss", "nats", "cross entropy of the demonstrations' answers"),
+        Metric("warmup/phase", "", "number of the phase, from 0"),
+        Metric("warmup/{grad_norm,lr,skipped_steps}", "", "as the actor's"),
+    ),
+    "Time and hardware": (
+        Metric("timing_s/gen", "s", "answers generated and scored"),
+        Metric("timing_s/reward", "s", "scoring alone, where it does not overlap generation"),
+        Metric("timing_s/old_log_prob", "s", "old log-probs recomputed by the trainer (`rollout.old_log_prob`)"),
+        Metric("timing_s/ref", "s", "log-probs of the reference"),
+        Metric("timing_s/values", "s", "values of the critic"),
+        Metric("timing_s/adv", "s", "advantages"),
+        Metric("timing_s/update_{actor,critic}", "s", "optimizer steps"),
+        Metric("timing_s/update_weights", "s", "new weights to the rollout engine"),
+        Metric("timing_s/testing", "s", "validation"),
+        Metric("timing_s/save_checkpoint", "s", "the checkpoint saved after the step before"),
+        Metric("timing_s/step", "s", "the whole step, wall clock"),
+        Metric(
+            "timing_per_token_ms/{gen,old_log_prob,ref,values,adv,update_actor,update_critic}",
+            "ms",
+            "a phase's time over its tokens: produced ones for gen, all for the others",
+        ),
+        Metric("perf/total_num_tokens", "tokens", "prompts and responses of the step, all ranks"),
+        Metric("perf/time_per_step", "s", "as timing_s/step"),
+        Metric("perf/throughput", "tokens/s", "total_num_tokens / time_per_step on each rank"),
+        Metric("perf/max_memory_{allocated,reserved}_gb", "GiB", "peak of the GPU; on a CPU the resident peak"),
+    ),
+}
+
+
+def find(name: str) -> Metric | None:
+    """The registry's entry for a logged name; None: unknown. A literal entry wins over one with a placeholder."""
+    found = [m for section in SECTIONS.values() for m in section if m.matches(name)]
+    return min(found, key=lambda m: "<" in m.name, default=None)
+
+
+def check_known(names: Iterable[str]) -> None:
+    """Raises ValueError naming every metric the registry lacks. For tests: a run never stops over a name."""
+    unknown = sorted(name for name in names if name != "step" and find(name) is None)
+    if unknown:
+        raise ValueError(f"not in verl_core/tracking/registry.py: {', '.join(unknown)}")
+
+
+def markdown() -> str:
+    """docs/metrics.md."""
+    lines = [
+        "# Metrics",
+        "",
+        "<!-- Made from verl_core/tracking/registry.py: python -m verl_core.tracking.registry > docs/metrics.md -->",
+        "",
+        "One JSON object a step in `metrics.jsonl`, key `step` first; the same numbers go to every tracker of",
+        "`trainer.logger`. Names are veRL's where the thing is the same; `{a,b}` is either, `<x>` any text.",
+        "A number that is not finite is written as null. Step 0 is the validation before the first step.",
+        "",
+        f"Only values under {', '.join(f'`{p}`' for p in UNREPEATABLE)} differ between two runs with the same seed,",
+        "configuration and device; all others are bitwise equal, also across `kill -9` and `--resume`.",
+    ]
+    for title, metrics in SECTIONS.items():
+        lines += ["", f"## {title}", "", "| metric | unit | meaning |", "|---|---|---|"]
+        lines += [f"| `{m.name}` | {m.unit} | {m.meaning} |" for m in metrics]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")
