@@ -74,3 +74,28 @@ register(
     keys=("actor.clip_ratio", "actor.clip_ratio_low", "actor.clip_ratio_high", "actor.clip_ratio_c"),
     doc="Clipped ratio with a dual clip (arXiv 1707.06347, 1912.09729).",
 )
+register(
+    "dataset",
+    "gsm8k",
+    where="verl_core.data.prepare.gsm8k:prepare",
+    doc="8,792 grade-school word problems (arXiv 2110.14168), from the hub or --source.",
+)
+register(
+    "dataset",
+    "show-your-work",
+    where="verl_core.data.prepare.show_your_work:prepare",
+    doc="1,899 two-step word problems, made here.",
+)
+register(
+    "scorer",
+    "openai/gsm8k",
+    where="verl_core.rewards.gsm8k:compute_score",
+    keys=("reward.reward_kwargs.method",),
+    doc="1 when the number after #### is the gold number; method: strict, boxed, flexible.",
+)
+register(
+    "scorer",
+    "rlx/show-your-work",
+    where="verl_core.rewards.show_your_work:compute_score",
+    doc="1 when the last #### N is the gold number.",
+)

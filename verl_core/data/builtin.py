@@ -1,12 +1,13 @@
 """Data that comes with rlx, by name: `builtin:NAME` are prompts, `builtin:NAME/PART` are demonstrations."""
 
+from types import ModuleType
 from typing import Any, Literal
 
 from verl_core.config.errors import UserError
 from verl_core.data import show_your_work
 
 PREFIX = "builtin:"
-TASKS = {"show-your-work": show_your_work}
+TASKS: dict[str, ModuleType] = {"show-your-work": show_your_work}
 PARTS = ("worked", "habit")
 
 
@@ -16,10 +17,7 @@ def is_builtin(path: str) -> bool:
 
 def builtin_rows(path: str, split: Literal["train", "test"], seed: int) -> list[dict[str, Any]]:
     """Rows with veRL's columns of `builtin:NAME`. Raises UserError for an unknown name."""
-    name = path.removeprefix(PREFIX)
-    if name not in TASKS:
-        raise UserError(f"no builtin data set {path!r}", hint="known are " + ", ".join(PREFIX + n for n in TASKS))
-    return TASKS[name].rows(split, seed)
+    return _task(path, "data set").rows(split, seed)
 
 
 def builtin_demonstrations(path: str, n: int, seed: int) -> list[tuple[str, str]]:
@@ -35,7 +33,11 @@ def builtin_demonstrations(path: str, n: int, seed: int) -> list[tuple[str, str]
 
 def builtin_corpus(path: str, seed: int) -> list[str]:
     """Texts to train the tokenizer of the builtin model `path` on. Raises UserError for an unknown name."""
+    return _task(path, "model").corpus(seed)
+
+
+def _task(path: str, what: str) -> ModuleType:
     name = path.removeprefix(PREFIX)
     if name not in TASKS:
-        raise UserError(f"no builtin model {path!r}", hint="known are " + ", ".join(PREFIX + n for n in TASKS))
-    return TASKS[name].corpus(seed)
+        raise UserError(f"no builtin {what} {path!r}", hint="known are " + ", ".join(PREFIX + n for n in TASKS))
+    return TASKS[name]

@@ -79,6 +79,11 @@ class PromptDataset:
         self._encode(wanted)
         return [self._row(i, epoch) for i in wanted]
 
+    @property
+    def data_sources(self) -> set[str]:
+        """The data sources of all rows that are used: each needs a reward."""
+        return {self._raw[i].data_source for i in self.indexes}
+
     def content_hash(self) -> str:
         """SHA-256 over every row that is used and its place: equal hashes mean the same stream of prompts."""
         digest = hashlib.sha256()

@@ -54,7 +54,9 @@ class ScorerPool:
     async def score(self, requests: Sequence[ScoreRequest]) -> list[Verdict]:
         """One verdict a request, in order. From any thread and event loop. Raises UserError as `check` does."""
         self.check(r.data_source for r in requests)
-        size = min(LARGEST_CHUNK, math.ceil(len(requests) / (4 * len(self._processes))) or 1)
+        workers = len(self._processes)
+        pieces = 4 * workers if workers > 1 else 1  # more pieces than processes: slow answers even out
+        size = min(LARGEST_CHUNK, math.ceil(len(requests) / pieces) or 1)
         chunks = [requests[i : i + size] for i in range(0, len(requests), size)]
         loop = asyncio.get_running_loop()
         scored = await asyncio.gather(*(loop.run_in_executor(self._threads, self._score_chunk, c) for c in chunks))

@@ -6,19 +6,15 @@ import pickle
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from verl_core.config import catalogue
 from verl_core.config.errors import UserError
-from verl_core.rewards import gsm8k, show_your_work
 
 Scorer = Callable[..., Any]
 """compute_score(data_source, solution_str, ground_truth, extra_info=None, **reward_kwargs) -> number or dict."""
-
-SCORERS: dict[str, Scorer] = {
-    "openai/gsm8k": gsm8k.compute_score,
-    "rlx/show-your-work": show_your_work.compute_score,
-}
 
 
 @dataclass(frozen=True)
@@ -51,14 +47,16 @@ def rule_finder(setup: Setup) -> Callable[[str], Scorer]:
     return lambda data_source: rule
 
 
+@cache
 def default_scorer(data_source: str) -> Scorer:
-    """The built-in rule of this data source. Raises UserError naming the known ones."""
-    if data_source not in SCORERS:
+    """The rule registered for this data source. Raises UserError naming the known ones."""
+    known = catalogue.names("scorer")
+    if data_source not in known:
         raise UserError(
-            f"no built-in reward for data_source {data_source!r}; known are {', '.join(SCORERS)}",
+            f"no built-in reward for data_source {data_source!r}; known are {', '.join(known)}",
             hint="set reward.custom_reward_function.path=FILE.py with a compute_score function",
         )
-    return SCORERS[data_source]
+    return catalogue.implementation("scorer", data_source)
 
 
 def load_user_function(path: str, name: str) -> Scorer:
