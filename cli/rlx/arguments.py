@@ -1,0 +1,56 @@
+"""What several commands share: telling a profile from `key=value` words, resolving them, and saying what came of it."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from rlx import ui
+from verl_core.config.compose import Resolved, resolve
+from verl_core.config.errors import UserError
+
+JSON_OPTION = typer.Option(False, "--json", help="Print one JSON value on stdout.")
+DRY_RUN_OPTION = typer.Option(False, "--dry-run", help="Say what would happen, write nothing.")
+VERBOSE_OPTION = typer.Option(False, "--verbose", "-v", help="Show tracebacks.")
+WORDS_HELP = "A profile (see `rlx profile ls`) and any number of key=value settings."
+
+
+def split_words(words: Sequence[str]) -> tuple[str | None, list[str]]:
+    """(profile, overrides): the one word without `=` is the profile. Usage error for a second one."""
+    overrides = [word for word in words if "=" in word or word.startswith(("+", "~"))]
+    profiles = [word for word in words if word not in overrides]
+    if len(profiles) > 1:
+        raise typer.BadParameter(f"one profile at most, and settings are key=value; got {' and '.join(profiles)}")
+    return (profiles[0] if profiles else None), overrides
+
+
+def resolve_words(words: Sequence[str], file: Path | None, strict: bool = False) -> Resolved:
+    """Resolve a command line; notes and warnings are said on stderr. UserError with everything that is wrong."""
+    profile, overrides = split_words(words)
+    resolved = resolve(profile, overrides, file, strict)
+    say(resolved)
+    return resolved
+
+
+def say(resolved: Resolved) -> None:
+    """Notes and warnings of a configuration, on stderr."""
+    for text in resolved.notes:
+        ui.note(text)
+    for text in resolved.warnings:
+        ui.warn(text)
+
+
+def existing(path: Path, what: str) -> Path:
+    """The path, if it is there; UserError naming the argument otherwise."""
+    if not path.expanduser().exists():
+        raise UserError(f"{what} {path} does not exist", "check the path")
+    return path.expanduser()
+
+
+BUILT_ENGINES = ("hf",)
+
+
+def check_engine(engine: str) -> None:
+    """UserError for a rollout engine that this release plans for but does not run."""
+    if engine not in BUILT_ENGINES:
+        raise UserError(f"rollout.engine={engine} comes with a later release of rlx", "rollout.engine=hf runs today")

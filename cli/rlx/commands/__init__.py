@@ -1,0 +1,25 @@
+"""One file a command. `COMMANDS` is all that `rlx --help` reads: a command's module is imported only when it runs."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A command: where its typer app lives, the help section that lists it, and its one line there."""
+
+    module: str
+    section: str
+    summary: str
+
+
+COMMANDS = {
+    "init": Entry("rlx.commands.init", "Start", "Write a project folder: configuration, reward, launch scripts"),
+    "profile": Entry("rlx.commands.profile", "Start", "List the profiles that come with rlx, and show what one sets"),
+    "prepare": Entry("rlx.commands.prepare", "Start", "Fetch a dataset and write it as Parquet"),
+    "train": Entry("rlx.commands.train", "Train", "Train a model by reinforcement learning"),
+    "runs": Entry("rlx.commands.runs", "Train", "List runs, show one, draw its curves"),
+    "eval": Entry("rlx.commands.eval", "Use the result", "Score a model or a run on validation prompts"),
+    "merge": Entry("rlx.commands.merge", "Use the result", "Turn a checkpoint into a Hugging Face model folder"),
+    "env": Entry("rlx.commands.env", "Machine", "Make, list and use the software environments of jobs"),
+    "doctor": Entry("rlx.commands.doctor", "Machine", "Check this machine and say how to mend what is wrong"),
+}

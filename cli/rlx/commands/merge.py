@@ -1,0 +1,51 @@
+"""`rlx merge`: become the job that turns a checkpoint into a Hugging Face model folder."""
+
+from enum import StrEnum
+from pathlib import Path
+
+import typer
+
+from rlx import jobs, run_records
+from rlx.arguments import DRY_RUN_OPTION, JSON_OPTION, VERBOSE_OPTION, existing
+from verl_core.config.errors import UserError
+
+JOB = "verl_core.checkpoint.merge_job"
+EXTRAS = ("fsdp",)
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+class Dtype(StrEnum):
+    keep = "keep"
+    bf16 = "bf16"
+    fp32 = "fp32"
+
+
+class Role(StrEnum):
+    actor = "actor"
+    critic = "critic"
+
+
+@app.command()
+def merge(
+    source: Path = typer.Argument(..., help="A run directory (its latest checkpoint) or a checkpoints/global_step_N."),
+    out: Path = typer.Option(..., help="Folder to write; must be new or empty."),
+    dtype: Dtype = typer.Option(Dtype.keep, help="Number format of the written weights."),
+    role: Role = typer.Option(Role.actor, help="Whose weights."),
+    as_json: bool = JSON_OPTION,
+    dry_run: bool = DRY_RUN_OPTION,
+    verbose: bool = VERBOSE_OPTION,
+) -> None:
+    """Turn a checkpoint into a Hugging Face model folder.
+
+    The folder loads with AutoModelForCausalLM.from_pretrained, and rlx eval and every inference engine take it.
+
+    Example: `rlx merge runs/rlx/smoke-1 --out smoke-model`.
+    """
+    existing(source, "SOURCE")
+    if not run_records.has_checkpoint(source) and not (source / "manifest.json").is_file():
+        raise UserError(f"{source} holds no checkpoint", "name a run directory or one of its checkpoints/global_step_N")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"--out {out} exists and is not an empty folder", "choose another folder, or empty this one")
+    words = jobs.options(out=out, dtype=dtype.value, role=role.value, json=as_json)
+    jobs.become(JOB, [str(source), *words, *(["-v"] if verbose else [])], EXTRAS, dry_run)

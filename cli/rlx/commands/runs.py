@@ -1,0 +1,107 @@
+"""`rlx runs`: what has been trained here. `ls` and `show` read JSON files; `plot` becomes a job that can draw."""
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from rlx import jobs, run_records, ui
+from rlx.arguments import JSON_OPTION
+from verl_core.config.errors import UserError
+
+PLOT_JOB = "verl_core.tracking.plot_job"
+PLOT_EXTRAS = ("plot",)
+SHOWN_METRICS = (
+    "critic/rewards/mean",
+    "critic/score/mean",
+    "response_length/mean",
+    "actor/kl_loss",
+    "actor/entropy",
+    "actor/grad_norm",
+    "actor/pg_loss",
+)
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+
+DIR = typer.Option("runs", "--dir", help="Folder that holds the runs (trainer.default_local_dir).")
+
+
+@app.command()
+def ls(root: Path = DIR, as_json: bool = JSON_OPTION) -> None:
+    """List the runs here, oldest first: steps done, held-out score at the start and the end, how it ended."""
+    rows = [_overview(run) for run in run_records.find_runs(root)]
+    if as_json:
+        ui.out_json(rows)
+    elif rows:
+        ui.table(
+            ("RUN", "PROFILE", "STARTED", "STEPS", "SCORE", "STATE"),
+            [(r["run"], r["profile"], r["started"], str(r["steps"]), _score(r["val"]), r["state"]) for r in rows],
+        )
+    else:
+        ui.talk(f"no runs in {root}; `rlx train smoke` makes one")
+
+
+@app.command()
+def show(run: Path = typer.Argument(..., metavar="RUN", help="A run directory."), as_json: bool = JSON_OPTION) -> None:
+    """Show one run: how it was started, how far it came, its last metrics."""
+    _existing_run(run)
+    record = run_records.read_json(run / "run.json") or {}
+    summary = run_records.read_json(run / "summary.json")
+    metrics = run_records.last_metrics(run)
+    if as_json:
+        ui.out_json({"run": record, "summary": summary, "metrics": metrics})
+        return
+    view = _overview(run)
+    git = record.get("git")
+    rows = [
+        ("run", view["run"]),
+        ("command", " ".join(record.get("argv", []))),
+        ("profile", view["profile"]),
+        ("started", view["started"]),
+        ("state", view["state"]),
+        ("steps", str(view["steps"])),
+        ("score", _score(view["val"])),
+        ("commit", f"{git['sha'][:12]}{' with changes' if git['dirty'] else ''}" if git else ""),
+        ("environment", record.get("environment") or ""),
+    ]
+    if summary:
+        rows.append(("seconds", ", ".join(f"{name} {value:.1f}" for name, value in summary.get("seconds", {}).items())))
+        rows.append(("tokens/s", str(summary.get("tokens_per_s") or "")))
+    rows += [(name, f"{metrics[name]:.4g}") for name in SHOWN_METRICS if metrics and metrics.get(name) is not None]
+    ui.pairs([row for row in rows if row[1]])
+
+
+@app.command()
+def plot(
+    runs: list[Path] = typer.Argument(..., metavar="RUN...", help="Run directories; several are drawn together."),
+    out: Path = typer.Option(None, help="Picture file to write; default: curves.png in the first run directory."),
+    terminal: bool = typer.Option(True, "--terminal/--no-terminal", help="Draw in the terminal as well."),
+) -> None:
+    """Draw reward, response length, KL, entropy and step time as a picture file, and in the terminal."""
+    for run in runs:
+        _existing_run(run)
+    words = jobs.options(out=out) + ([] if terminal else ["--no-terminal"])
+    jobs.become(PLOT_JOB, [*map(str, runs), *words], PLOT_EXTRAS)
+
+
+def _existing_run(run: Path) -> None:
+    if not run_records.is_run(run):
+        raise UserError(f"{run} is not a run directory", "`rlx runs ls` lists the runs here")
+
+
+def _overview(run: Path) -> dict[str, Any]:
+    record = run_records.read_json(run / "run.json") or {}
+    summary = run_records.read_json(run / "summary.json") or {}
+    steps = summary.get("steps", (run_records.last_metrics(run) or {}).get("step", 0))
+    return {
+        "run": str(run),
+        "profile": record.get("profile", ""),
+        "started": record.get("started", ""),
+        "steps": steps,
+        "val": summary.get("val"),
+        "state": summary.get("exit_reason", "unfinished"),
+    }
+
+
+def _score(val: dict[str, Any] | None) -> str:
+    return f"{val['first']:.3f} -> {val['last']:.3f}" if val else ""

@@ -1,0 +1,62 @@
+"""`rlx train`: resolve and check, make the environment and the run directory, become the training job."""
+
+from pathlib import Path
+
+import typer
+
+from rlx import plan as plans
+from rlx import run_records, rundir, ui
+from rlx.arguments import DRY_RUN_OPTION, VERBOSE_OPTION, WORDS_HELP, check_engine, resolve_words
+from rlx.env import launch
+from verl_core.config.compose import Resolved
+from verl_core.config.effective import extras
+
+app = typer.Typer(rich_markup_mode=None, add_completion=False)
+
+
+@app.command()
+def train(
+    words: list[str] = typer.Argument(None, metavar="PROFILE | KEY=VALUE", help=WORDS_HELP),
+    file: Path = typer.Option(None, "--file", "-f", help="Configuration file between the profile and the settings."),
+    resume: bool = typer.Option(False, "--resume", help="Go on from the last checkpoint of the run, if it has one."),
+    dry_run: bool = DRY_RUN_OPTION,
+    as_json: bool = typer.Option(False, "--json", help="End with one JSON object on stdout; step lines go to stderr."),
+    strict: bool = typer.Option(False, "--strict", help="Refuse settings that have no effect instead of warning."),
+    verbose: bool = VERBOSE_OPTION,
+) -> None:
+    """Train a model by reinforcement learning.
+
+    Without a profile, ./rlx.yaml is used. The run directory is runs/PROJECT/EXPERIMENT (trainer.project_name,
+    trainer.experiment_name; an unset experiment name becomes PROFILE-N). Ctrl-C once saves a checkpoint and stops.
+
+    Examples: `rlx train smoke`, `rlx train gsm8k-grpo rollout.engine=hf trainer.seed=1`, `rlx train --resume`.
+    """
+    resolved = resolve_words(words or [], file, strict)
+    job_args = [*(["--resume"] if resume else []), *(["--json"] if as_json else []), *(["-v"] if verbose else [])]
+    if dry_run:
+        _show(plans.plan(resolved, resume, job_args), as_json)
+        return
+    check_engine(resolved.config.rollout.engine)
+    rundir.plan(resolved, resume)  # a taken name is an error before minutes are spent on an environment
+    wanted = extras(resolved.config)
+    python = launch.python_for(wanted)
+    run_dir = rundir.start(resolved, resume, environment=str(python.parent.parent))
+    _say_start(resolved, run_dir, resume)
+    trainer = resolved.config.trainer
+    launch.run_in(python, plans.JOB, [str(run_dir), *job_args], launch.cpu_threads(trainer.num_threads, trainer.device))
+
+
+def _show(plan: plans.Plan, as_json: bool) -> None:
+    for text in plan.absent:
+        ui.warn(text)
+    if as_json:
+        ui.out_json(plan.values | {"absent": plan.absent})
+    else:
+        plans.show(plan.values)
+
+
+def _say_start(resolved: Resolved, run_dir: Path, resume: bool) -> None:
+    ui.talk(f"{resolved.profile}: {resolved.config.purpose or 'training'}")
+    ui.talk(f"run directory: {run_dir}")
+    if resume and not run_records.has_checkpoint(run_dir):
+        ui.warn(f"{run_dir} has no checkpoint to resume from: it starts fresh")

@@ -1,0 +1,105 @@
+"""What pyproject.toml and uv.lock say: the version, the extras, which exclude each other, how large packages are."""
+
+import hashlib
+import platform
+import sys
+import tomllib
+from collections.abc import Iterable
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from verl_core.config.errors import EnvError, UserError
+from verl_core.config.files import lock_dir
+
+
+def lock_file() -> Path:
+    """The uv.lock in use; EnvError when it is not there."""
+    path = lock_dir() / "uv.lock"
+    if not path.is_file():
+        raise EnvError(f"no lockfile at {path}", "reinstall rlx, or run `uv lock` in the checkout")
+    return path
+
+
+@cache
+def _project() -> dict[str, Any]:
+    return tomllib.loads((lock_dir() / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+@cache
+def _locked() -> list[dict[str, Any]]:
+    return tomllib.loads(lock_file().read_text(encoding="utf-8"))["package"]
+
+
+def version() -> str:
+    """rlx's version. Read from pyproject.toml: rlx is not installed inside its own environments."""
+    return str(_project()["project"]["version"])
+
+
+def requires_python() -> str:
+    """The interpreter range of the lock, for example `>=3.12,<3.14`."""
+    return str(_project()["project"]["requires-python"])
+
+
+def extras() -> list[str]:
+    """All extras that exist, sorted."""
+    return sorted(_project()["project"]["optional-dependencies"])
+
+
+def digest() -> str:
+    """SHA-256 of uv.lock, hexadecimal."""
+    return hashlib.sha256(lock_file().read_bytes()).hexdigest()
+
+
+def environment_key() -> str:
+    """12 hexadecimal digits that change with the lock, the Python minor version and the machine type: a home folder
+    shared by an x86_64 and an aarch64 machine, or two Pythons, must not share an environment."""
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return hashlib.sha256(f"{digest()} {python} {sys.platform} {platform.machine()}".encode()).hexdigest()[:12]
+
+
+def check_extras(wanted: Iterable[str]) -> tuple[str, ...]:
+    """The extras sorted and without repeats.
+
+    Raises UserError for a name that does not exist and EnvError for two that exclude each other, before uv runs.
+    """
+    chosen = tuple(sorted(set(wanted)))
+    known = extras()
+    for extra in chosen:
+        if extra not in known:
+            raise UserError(f"there is no extra {extra!r}", f"the extras are: {', '.join(known)}")
+    for group in _project().get("tool", {}).get("uv", {}).get("conflicts", []):
+        names = [member["extra"] for member in group if "extra" in member]
+        for one, other in combinations([name for name in names if name in chosen], 2):
+            commands = " or ".join(
+                "`rlx env sync " + " ".join(f"--extra {e}" for e in chosen if e not in (one, other) or e == kept) + "`"
+                for kept in (one, other)
+            )
+            raise EnvError(f"the extras {one} and {other} exclude each other: pick one", commands)
+    return chosen
+
+
+def download_sizes(packages: Iterable[tuple[str, str]]) -> dict[str, int]:
+    """Bytes of the file uv would fetch for each (name, version): the largest that fits this machine, else 0."""
+    wanted = set(packages)
+    sizes: dict[str, int] = {}
+    for package in _locked():
+        if (package["name"], package.get("version")) in wanted:
+            files = [w for w in package.get("wheels", []) if _fits(w["url"])] or [package.get("sdist", {})]
+            sizes[package["name"]] = max(file.get("size", 0) for file in files)
+    return sizes
+
+
+def _fits(url: str) -> bool:
+    """A rough reading of the wheel's tags: this machine, and this Python or any."""
+    _, _, tags = url.rsplit("/", 1)[-1].removesuffix(".whl").partition("-")
+    python, abi, place = tags.rsplit("-", 3)[-3:]
+    system = {"linux": "linux", "darwin": "macosx"}.get(sys.platform, sys.platform)
+    machine_fits = place == "any" or (system in place and (platform.machine() in place or "universal2" in place))
+    return machine_fits and (python.startswith("py3") or abi == "abi3" or python == f"cp3{sys.version_info.minor}")
+
+
+def locked_version(name: str) -> list[str]:
+    """The versions the lock holds of a package; more than one when extras disagree."""
+    return sorted({p["version"] for p in _locked() if p["name"] == name and "version" in p})

@@ -1,0 +1,155 @@
+"""What a training command would do, as plain values: `rlx train --dry-run` prints them."""
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rlx import rundir, ui
+from rlx.env import interpreter, launch, manager
+from verl_core.config.compose import Resolved
+from verl_core.config.effective import effective, extras, has_nvidia_driver, uses_reference
+from verl_core.config.errors import EnvError
+from verl_core.config.schema import RlxConfig
+
+JOB = "verl_core.controller.job"
+
+
+@dataclass
+class Plan:
+    """A resolved training command before anything is made. `absent` says what the real run will miss."""
+
+    values: dict[str, Any]
+    absent: list[str]
+
+
+def plan(resolved: Resolved, resume: bool, job_args: list[str]) -> Plan:
+    """Roles, batch arithmetic, environment, run directory and launch line. Makes nothing, needs no network.
+
+    Raises UserError for a taken run name and EnvError for extras that exclude each other.
+    """
+    config = effective(resolved.config)
+    wanted = extras(config)
+    run_dir = rundir.plan(resolved, resume)
+    command = launch.job_command(launch.planned_python(wanted), JOB, [str(run_dir), *job_args])
+    values: dict[str, Any] = {
+        "profile": resolved.profile,
+        "purpose": config.purpose,
+        "model": config.model.path,
+        "algorithm": config.algorithm.name,
+        "engine": config.rollout.engine,
+        "environment": _environment(wanted),
+        "roles": _roles(config),
+        "batch": _batch(config),
+        "run_dir": str(run_dir),
+        "launch": shlex.join(command),
+    }
+    return Plan(values, [*_absent(config)])
+
+
+def show(values: dict[str, Any]) -> None:
+    """Print a plan for people."""
+    ui.pairs([(name, value) for name, value in _lines(values) if value])
+
+
+def _lines(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    batch, environment = values["batch"], values["environment"]
+    for name in ("profile", "purpose", "model", "algorithm", "engine"):
+        yield name, values[name]
+    yield "roles", ", ".join(f"{role} on {pool}" for role, pool in values["roles"].items())
+    yield "ranks", str(batch["ranks"])
+    yield "batch", "{prompts} prompts x {samples} answers = {sequences} sequences a step".format(**batch)
+    yield "update", _update_line(batch)
+    yield "length", "up to {max_prompt} prompt + {max_response} response tokens".format(**batch)
+    yield "steps", str(batch["steps"]) if batch["steps"] else f"{batch['epochs']} epochs"
+    yield "environment", f"{environment['path']} ({environment['state']})"
+    yield "run", values["run_dir"]
+    yield "launch", values["launch"]
+
+
+def _update_line(batch: dict[str, Any]) -> str:
+    tokens, sequences = batch["max_tokens"], batch["micro_batch"]
+    share = f"{tokens} tokens" if sequences is None else f"{sequences} sequences"
+    return (
+        "{optimizer_steps} optimizer steps a step ({ppo_epochs} x {mini_batches} mini-batches of {mini_batch_sequences} "
+        "sequences)".format(**batch)
+        + f", up to {share} a forward on each rank"
+    )
+
+
+def _batch(config: RlxConfig) -> dict[str, Any]:
+    data, actor, samples = config.data, config.actor, config.rollout.n
+    mini_batches = data.train_batch_size // actor.ppo_mini_batch_size
+    return {
+        "ranks": _ranks(config, actor.pool),
+        "prompts": data.train_batch_size,
+        "samples": samples,
+        "sequences": data.train_batch_size * samples,
+        "mini_batches": mini_batches,
+        "mini_batch_sequences": actor.ppo_mini_batch_size * samples,
+        "ppo_epochs": actor.ppo_epochs,
+        "optimizer_steps": mini_batches * actor.ppo_epochs,
+        "micro_batch": actor.ppo_micro_batch_size_per_gpu,
+        "max_tokens": actor.ppo_max_token_len_per_gpu,
+        "max_prompt": data.max_prompt_length,
+        "max_response": data.max_response_length,
+        "epochs": config.trainer.total_epochs,
+        "steps": config.trainer.total_training_steps,
+    }
+
+
+def _roles(config: RlxConfig) -> dict[str, str]:
+    """Role -> pool, for the roles this run has."""
+    roles = {"actor": config.actor.pool, "rollout": config.rollout.pool}
+    if uses_reference(config):
+        roles["ref"] = config.ref.pool
+    if config.critic.enable:
+        roles["critic"] = config.critic.pool
+    return {role: pool or config.actor.pool for role, pool in roles.items()}
+
+
+def _ranks(config: RlxConfig, pool: str) -> int:
+    found = config.cluster.pools[pool]
+    return found.nodes * found.gpus
+
+
+def _environment(wanted: tuple[str, ...]) -> dict[str, Any]:
+    named = interpreter.chosen()
+    if named is not None:
+        return {"path": named, "extras": list(wanted), "state": "named by RLX_PYTHON"}
+    environment = manager.environment(wanted)
+    return {"path": str(environment.folder), "extras": list(wanted), "state": _state(environment)}
+
+
+def _state(environment: manager.Environment) -> str:
+    if environment.complete():
+        return "ready"
+    try:
+        n_packages, n_bytes = manager.download_size(environment)
+    except EnvError as problem:
+        return f"to be made; {problem.message}"
+    if not n_packages:
+        return "to be made, nothing to download"
+    return f"to be made, {n_packages} packages to download, up to {ui.size(n_bytes)}"
+
+
+def _absent(config: RlxConfig) -> Iterator[str]:
+    """What the real run would stop at, or fetch, on this machine."""
+    for key, files in (("data.train_files", config.data.train_files), ("data.val_files", config.data.val_files)):
+        for file in [files] if isinstance(files, str) else files or []:
+            if not file.startswith("builtin:") and not _exists(file):
+                yield f"{key}: {file} is not there; `rlx prepare` makes it"
+    path = config.model.path
+    if not path.startswith("builtin:") and not Path(path).expanduser().exists():
+        yield f"model.path: {path} is no folder here; the run will fetch it from the Hugging Face hub"
+    if config.reward.custom_reward_function.path and not _exists(config.reward.custom_reward_function.path):
+        yield f"reward.custom_reward_function.path: {config.reward.custom_reward_function.path} is not there"
+    if config.trainer.device == "cuda" and not has_nvidia_driver():
+        yield "trainer.device: cuda, and this machine has no NVIDIA driver"
+
+
+def _exists(file: str) -> bool:
+    """True for an existing file or folder, or a glob that matches one."""
+    path = Path(file).expanduser()
+    return path.exists() or any(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
