@@ -1,8 +1,25 @@
-"""What cannot be right, and what has no effect, found before anything starts."""
+"""What cannot be right, found before anything starts: all of it at once, with the numbers."""
 
+import difflib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
-from verl_core.config.schema import RlxConfig
+from verl_core.config.catalogue import entry, names
+from verl_core.config.effective import effective, get, total_ranks
+from verl_core.config.no_effect import idle_keys
+from verl_core.config.ranges import out_of_range
+from verl_core.config.schema import ActorConfig, PoolConfig, RlxConfig
+from verl_core.config.typed import fields_of, show
+
+ROLE_POOLS = ("actor.pool", "ref.pool", "rollout.pool", "critic.pool")
+TOKEN_BUDGETS = {  # key: the count of sequences that excludes it
+    "actor.ppo_max_token_len_per_gpu": "actor.ppo_micro_batch_size_per_gpu",
+    "critic.ppo_max_token_len_per_gpu": "critic.ppo_micro_batch_size_per_gpu",
+    "ref.log_prob_max_token_len_per_gpu": "ref.log_prob_micro_batch_size_per_gpu",
+    "rollout.log_prob_max_token_len_per_gpu": "rollout.log_prob_micro_batch_size_per_gpu",
+}
+_AGGREGATIONS = get_args(get_args(fields_of(ActorConfig)["loss_agg_mode"])[0])
 
 
 @dataclass
@@ -11,5 +28,156 @@ class Report:
     warnings: list[str] = field(default_factory=list)
 
 
-def check(config: RlxConfig, set_keys: set[str]) -> Report:
-    return Report()
+def check(config: RlxConfig, origins: Mapping[str, str]) -> Report:
+    """Errors, and keys without effect. `origins` says who set each key (see `compose.Resolved`)."""
+    said = _Said(config, origins)
+    errors = list(_names(said))
+    errors += [f"{said(key)} is not in {allowed}" for key, allowed in out_of_range(config)]
+    if errors:  # the arithmetic would only repeat them
+        return Report(errors)
+    e = effective(config)
+    errors = [
+        *_batches(said, e),
+        *_micro_batches(said, e),
+        *_cluster(said, e),
+        *_algorithm(said, e),
+        *_rollout(said, e),
+    ]
+    return Report(errors, [*idle_keys(e, origins)])
+
+
+class _Said:
+    """Names a key for a message: its value as given, and who gave it."""
+
+    def __init__(self, config: RlxConfig, origins: Mapping[str, str]):
+        self.config, self.origins = config, origins
+
+    def __call__(self, key: str) -> str:
+        return f"{key}={show(self.value(key))} ({self.origin(key)})"
+
+    def value(self, key: str) -> object:
+        value: object = self.config
+        for step in key.replace("[", ".").replace("]", "").split("."):
+            if isinstance(value, dict):
+                value = value[step]
+            elif isinstance(value, list | tuple):
+                value = value[int(step)]
+            else:
+                value = getattr(value, step)
+        return value
+
+    def origin(self, key: str) -> str:
+        return self.origins.get(key.split("[")[0], "default")
+
+    def given(self, key: str) -> bool:
+        return self.origin(key) != "default" and self.value(key) is not None
+
+
+def _names(said: _Said) -> Iterator[str]:
+    """Names that must be in the catalogue."""
+    known = {
+        "algorithm.name": names("algorithm"),
+        "algorithm.adv_estimator": names("advantage"),
+        "actor.policy_loss.loss_mode": names("policy_loss"),
+        "critic.loss_agg_mode": list(_AGGREGATIONS),
+    }
+    for key, choices in known.items():
+        value = said.value(key)
+        if value is not None and value not in choices:
+            near = difflib.get_close_matches(str(value), choices, n=1)
+            question = f"; did you mean {near[0]}?" if near else ""
+            yield f"{said(key)}: expected one of {', '.join(choices)}{question}"
+
+
+def _batches(said: _Said, e: RlxConfig) -> Iterator[str]:
+    """Batch, mini-batch and ranks."""
+    batch, n = e.data.train_batch_size, e.rollout.n
+    roles = [("actor", e.actor.pool, e.actor.ppo_mini_batch_size)]
+    if e.critic.enable:
+        assert e.critic.pool is not None and e.critic.ppo_mini_batch_size is not None
+        roles.append(("critic", e.critic.pool, e.critic.ppo_mini_batch_size))
+    for role, pool, mini in roles:
+        key = f"{role}.ppo_mini_batch_size"
+        if role == "critic" and not said.given(key):
+            key = "actor.ppo_mini_batch_size"
+        if batch % mini and (role == "actor" or key.startswith(role)):
+            yield (
+                f"{said('data.train_batch_size')} is not a multiple of {said(key)}: "
+                f"{batch} = {batch // mini} x {mini} + {batch % mini}"
+            )
+        ranks = _ranks(e, pool)
+        if mini * n < ranks:
+            yield (
+                f"{said(key)} x {said('rollout.n')} = {mini * n} sequences are fewer than "
+                f"the {ranks} ranks of {role}.pool {pool!r}"
+            )
+
+
+def _micro_batches(said: _Said, e: RlxConfig) -> Iterator[str]:
+    """One rule for cutting a rank's share, and room for the longest sequence."""
+    longest = e.data.max_prompt_length + e.data.max_response_length
+    for budget, count in TOKEN_BUDGETS.items():
+        tokens = said.value(budget)
+        if tokens is not None and said.value(count) is not None:
+            yield f"{said(count)} and {said(budget)} exclude each other: set one of them to null"
+        if isinstance(tokens, int) and tokens < longest:
+            yield (
+                f"{said(budget)} cannot hold the longest sequence: {said('data.max_prompt_length')} + "
+                f"{said('data.max_response_length')} = {longest} tokens"
+            )
+    if e.actor.ppo_micro_batch_size_per_gpu is None and e.actor.ppo_max_token_len_per_gpu is None:
+        yield (
+            "neither actor.ppo_micro_batch_size_per_gpu (sequences) nor actor.ppo_max_token_len_per_gpu (tokens) is set: "
+            f"set one, for example actor.ppo_max_token_len_per_gpu={2 * longest}"
+        )
+
+
+def _cluster(said: _Said, e: RlxConfig) -> Iterator[str]:
+    """Pools and executors."""
+    pools = e.cluster.pools
+    shorthand = [key for key in ("cluster.nproc", "cluster.nnodes", "cluster.n_gpus_per_node") if said.given(key)]
+    if said.config.cluster.pools and shorthand:
+        yield f"{', '.join(map(said, shorthand))}: shorthand for one pool, but cluster.pools names {', '.join(pools)}"
+    if "cluster.nproc" in shorthand and len(shorthand) > 1:
+        yield f"{', '.join(map(said, shorthand))}: cluster.nproc alone says the ranks of one machine"
+    for key in ROLE_POOLS:
+        if get(e, key) not in pools:
+            shown = said(key) if said.value(key) is not None else f"{key} (as {said('actor.pool')})"
+            yield f"{shown}: no such pool; cluster.pools has {', '.join(pools)}"
+    unused = set(pools) - {get(e, key) for key in ROLE_POOLS}
+    if unused:
+        yield f"cluster.pools.{sorted(unused)[0]}: no role runs there; set one of {', '.join(ROLE_POOLS)} or remove it"
+    if e.cluster.executor == "local" and total_ranks(e) > 1:
+        yield f"{said('cluster.executor')} runs one rank, but {_sum(pools)}: set cluster.executor=ray"
+
+
+def _algorithm(said: _Said, e: RlxConfig) -> Iterator[str]:
+    """What the advantage estimator needs."""
+    assert e.algorithm.adv_estimator is not None
+    name, needs = e.algorithm.adv_estimator, entry("advantage", e.algorithm.adv_estimator).needs
+    if "group" in needs and e.rollout.n < 2:
+        yield f"{said('rollout.n')}: {name} compares the answers of one prompt with each other and needs at least 2"
+    if "critic" in needs and not e.critic.enable:
+        yield f"{said('critic.enable')}: {name} needs a critic's values"
+
+
+def _rollout(said: _Said, e: RlxConfig) -> Iterator[str]:
+    """Engine, its pool and its limits."""
+    r = e.rollout
+    if e.weights.type == "inplace" and r.pool != e.actor.pool and r.pool in e.cluster.pools:
+        yield f"{said('weights.type')} needs engine and actor in one process: rollout.pool {r.pool!r}, actor.pool {e.actor.pool!r}"
+    ranks = _ranks(e, r.pool)
+    if r.engine != "hf" and ranks % r.tensor_model_parallel_size:
+        yield f"{said('rollout.tensor_model_parallel_size')} does not divide the {ranks} ranks of rollout.pool {r.pool!r}"
+    if r.max_model_len is not None and r.max_model_len <= e.data.max_prompt_length:
+        yield f"{said('rollout.max_model_len')} leaves no room for an answer after {said('data.max_prompt_length')} tokens"
+
+
+def _ranks(e: RlxConfig, pool: str | None) -> int:
+    """Ranks of a pool; 1 for one that is missing (reported elsewhere)."""
+    p = e.cluster.pools.get(pool or "", PoolConfig())
+    return p.nodes * p.gpus
+
+
+def _sum(pools: Mapping[str, PoolConfig]) -> str:
+    return " + ".join(f"pool {name} has {p.nodes} x {p.gpus}" for name, p in pools.items())

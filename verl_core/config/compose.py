@@ -69,7 +69,7 @@ def resolve(
     composer.stop_if_wrong()
 
     origins = composer.origins(tree, words)
-    report = checks.check(config, {key for key, origin in origins.items() if origin != "default"})
+    report = checks.check(config, origins)
     failures = [*report.errors, *(report.warnings if strict else ())]
     stop(failures)
     return Resolved(config, origins, report.warnings, name, composer.notes)
@@ -110,9 +110,7 @@ class _Composer:
         """Adds the layers of profile and file, lowest first; returns the profile's name."""
         top, parent = self._read_file(file, str(file)) if file else (None, None)
         if profile and parent and parent != profile:
-            self.notes.append(
-                f"{file}: extends: {parent} gives way to the profile named, {profile}"
-            )
+            self.notes.append(f"{file}: extends: {parent} gives way to the profile named, {profile}")
         base = profile or parent
         if base is None:
             assert file is not None and top is not None

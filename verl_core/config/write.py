@@ -27,4 +27,3 @@ def load(path: Path) -> RlxConfig:
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise UserError(f"cannot read {path}: {error}", "write it again: start the run anew") from None
     return load_tree(tree, str(path))
-

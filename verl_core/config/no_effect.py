@@ -1,0 +1,178 @@
+"""Keys that change nothing under the chosen options, and the switch that would give them effect."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from verl_core.config.catalogue import entry, names
+from verl_core.config.effective import get, uses_reference
+from verl_core.config.schema import RlxConfig, ValKwargs
+
+Condition = Callable[[RlxConfig], bool]
+
+
+@dataclass(frozen=True)
+class Rule:
+    keys: tuple[str, ...]
+    """Keys, or whole sections with a dot at the end."""
+    idle: Condition
+    """Whether they have no effect in this effective configuration."""
+    switch: str
+    """What to set for them to have one."""
+    besides: tuple[str, ...] = ()
+    """Keys of the sections that the rule leaves out."""
+
+
+def _no_critic(c: RlxConfig) -> bool:
+    return not c.critic.enable
+
+
+def _engine_log_probs(c: RlxConfig) -> bool:
+    """Whether old log-probs come from the rollout engine, so that no trainer pass is made for them."""
+    r = c.rollout
+    own = r.engine == "hf" and r.top_p == 1.0 and r.top_k == -1 and r.dtype == c.actor.fsdp_config.dtype
+    return r.old_log_prob == "rollout" or (r.old_log_prob == "auto" and own)
+
+
+def _val_default(name: str) -> Condition:
+    return lambda c: (
+        not c.rollout.val_kwargs.do_sample and getattr(c.rollout.val_kwargs, name) != getattr(ValKwargs(), name)
+    )
+
+
+def _optimizer_rules(section: str) -> list[Rule]:
+    def optim(c: RlxConfig) -> object:
+        return get(c, section)
+
+    return [
+        Rule(
+            (f"{section}.muon_lr", f"{section}.muon_momentum"),
+            lambda c: get(optim(c), "optimizer") != "muon",
+            f"{section}.optimizer=muon",
+        ),
+        Rule(
+            (f"{section}.lr_warmup_steps_ratio",),
+            lambda c: get(optim(c), "lr_warmup_steps") >= 0,
+            f"{section}.lr_warmup_steps=-1",
+        ),
+        Rule(
+            (f"{section}.min_lr_ratio",),
+            lambda c: get(optim(c), "lr_scheduler_type") == "constant",
+            f"{section}.lr_scheduler_type=cosine or linear",
+        ),
+    ]
+
+
+def _catalogue_rules(kind: str, chosen: str, keys: tuple[str, ...]) -> list[Rule]:
+    """Keys that only some entries of a kind read."""
+    return [
+        Rule(
+            (key,),
+            lambda c, key=key: key not in entry(kind, get(c, chosen)).keys,  # type: ignore[misc]
+            f"{chosen}=" + " or ".join(name for name in names(kind) if key in entry(kind, name).keys),
+        )
+        for key in keys
+    ]
+
+
+_SHORTHAND = ("cluster.nproc", "cluster.nnodes", "cluster.n_gpus_per_node")
+RULES = [
+    Rule(("critic.",), _no_critic, "algorithm.adv_estimator=gae", besides=("critic.enable",)),
+    Rule(("trainer.critic_warmup",), _no_critic, "algorithm.adv_estimator=gae"),
+    Rule(
+        ("algorithm.kl_ctrl.kl_coef", "algorithm.kl_ctrl.type", "algorithm.kl_penalty"),
+        lambda c: not c.algorithm.use_kl_in_reward,
+        "algorithm.use_kl_in_reward=true",
+    ),
+    Rule(
+        ("algorithm.kl_ctrl.horizon", "algorithm.kl_ctrl.target_kl"),
+        lambda c: not c.algorithm.use_kl_in_reward or c.algorithm.kl_ctrl.type == "fixed",
+        "algorithm.use_kl_in_reward=true and algorithm.kl_ctrl.type=adaptive",
+    ),
+    Rule(("actor.kl_loss_coef", "actor.kl_loss_type"), lambda c: not c.actor.use_kl_loss, "actor.use_kl_loss=true"),
+    Rule(
+        ("ref.",),
+        lambda c: not uses_reference(c),
+        "actor.use_kl_loss=true or algorithm.use_kl_in_reward=true",
+    ),
+    *_catalogue_rules(
+        "advantage",
+        "algorithm.adv_estimator",
+        ("algorithm.gamma", "algorithm.lam", "algorithm.norm_adv_by_std_in_grpo"),
+    ),
+    *_catalogue_rules(
+        "policy_loss",
+        "actor.policy_loss.loss_mode",
+        ("actor.clip_ratio", "actor.clip_ratio_low", "actor.clip_ratio_high", "actor.clip_ratio_c"),
+    ),
+    *_optimizer_rules("actor.optim"),
+    *_optimizer_rules("critic.optim"),
+    Rule(
+        ("actor.loss_scale_factor",),
+        lambda c: c.actor.loss_agg_mode != "seq-mean-token-sum-norm",
+        "actor.loss_agg_mode=seq-mean-token-sum-norm",
+    ),
+    Rule(
+        ("rollout.gpu_memory_utilization", "rollout.enforce_eager"),
+        lambda c: c.rollout.engine == "hf",
+        "rollout.engine=vllm or sglang",
+    ),
+    Rule(
+        ("rollout.tensor_model_parallel_size",),
+        lambda c: c.rollout.engine == "hf" and c.rollout.tensor_model_parallel_size > 1,
+        "rollout.engine=vllm or sglang",
+    ),
+    Rule(
+        ("rollout.log_prob_micro_batch_size_per_gpu", "rollout.log_prob_max_token_len_per_gpu"),
+        _engine_log_probs,
+        "rollout.old_log_prob=recompute",
+    ),
+    *(
+        Rule((f"rollout.val_kwargs.{name}",), _val_default(name), "rollout.val_kwargs.do_sample=true")
+        for name in ("temperature", "top_p", "top_k")
+    ),
+    Rule(
+        ("rollout.val_kwargs.", "trainer.test_freq", "data.val_max_samples"),
+        lambda c: not c.data.val_files,
+        "data.val_files",
+    ),
+    Rule(("data.truncation",), lambda c: c.data.filter_overlong_prompts, "data.filter_overlong_prompts=false"),
+    Rule(("data.seed",), lambda c: not c.data.shuffle, "data.shuffle=true"),
+    Rule(
+        ("reward.custom_reward_function.name",),
+        lambda c: c.reward.custom_reward_function.path is None,
+        "reward.custom_reward_function.path",
+    ),
+    Rule(("warmup.",), lambda c: not c.model.path.startswith("builtin:"), "model.path=builtin:NAME"),
+    Rule(
+        ("trainer.total_epochs",),
+        lambda c: c.trainer.total_training_steps is not None,
+        "trainer.total_training_steps=null",
+    ),
+    Rule(("trainer.parity_threshold",), lambda c: c.trainer.parity == "off", "trainer.parity=error or warn"),
+    Rule(("cluster.ray_address",), lambda c: c.cluster.executor == "local", "cluster.executor=ray"),
+]
+
+
+def idle_keys(config: RlxConfig, origins: Mapping[str, str]) -> Iterator[str]:
+    """One warning for each reason and layer: the keys someone set that have no effect in this effective configuration,
+    and the switch. Keys at their default, and explicit nulls, ask for nothing."""
+    given = [key for key, origin in origins.items() if origin != "default" and _is_set(config, key)]
+    for rule in RULES:
+        keys = [key for key in given if _covers(rule, key)]
+        if keys and rule.idle(config):
+            for origin in dict.fromkeys(origins[key] for key in keys):
+                own = [key for key in keys if origins[key] == origin]
+                verb = "has" if len(own) == 1 else "have"
+                yield f"{', '.join(own)} ({origin}) {verb} no effect; for that set {rule.switch}"
+
+
+def _covers(rule: Rule, key: str) -> bool:
+    inside = any(key == own or (own.endswith(".") and key.startswith(own)) for own in rule.keys)
+    return inside and key not in rule.besides
+
+
+def _is_set(config: RlxConfig, key: str) -> bool:
+    try:
+        return get(config, key) is not None
+    except AttributeError:  # an item of a free mapping
+        return True

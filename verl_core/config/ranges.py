@@ -1,0 +1,109 @@
+"""Ranges of single numbers, as the schema's docstrings give them."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from verl_core.config.schema import RlxConfig
+from verl_core.config.typed import plain
+
+_COUNT, _NON_NEGATIVE, _POSITIVE, _SHARE, _OPEN_SHARE = "[1, inf)", "[0, inf)", "(0, inf)", "[0, 1]", "(0, 1]"
+
+# key (`*` is a section or list position of any name): interval, and the values outside it that have a meaning
+RANGES: dict[str, tuple[str, tuple[float, ...]]] = {
+    "data.train_max_samples": (_COUNT, (-1,)),
+    "data.val_max_samples": (_COUNT, (-1,)),
+    "data.max_prompt_length": (_COUNT, ()),
+    "data.max_response_length": (_COUNT, ()),
+    "data.train_batch_size": (_COUNT, ()),
+    "data.seed": (_NON_NEGATIVE, ()),
+    "actor.clip_ratio": ("(0, 1)", ()),
+    "actor.clip_ratio_low": ("(0, 1)", ()),
+    "actor.clip_ratio_high": (_POSITIVE, ()),
+    "actor.clip_ratio_c": ("(1, inf)", ()),
+    "actor.loss_scale_factor": (_POSITIVE, ()),
+    "actor.kl_loss_coef": (_NON_NEGATIVE, ()),
+    "critic.cliprange_value": (_POSITIVE, ()),
+    "*.ppo_mini_batch_size": (_COUNT, ()),
+    "*.ppo_micro_batch_size_per_gpu": (_COUNT, ()),
+    "*.ppo_max_token_len_per_gpu": (_COUNT, ()),
+    "*.log_prob_micro_batch_size_per_gpu": (_COUNT, ()),
+    "*.log_prob_max_token_len_per_gpu": (_COUNT, ()),
+    "*.ppo_epochs": (_COUNT, ()),
+    "*.grad_clip": (_POSITIVE, ()),
+    "*.optim.lr": (_POSITIVE, ()),
+    "*.optim.muon_lr": (_POSITIVE, ()),
+    "*.optim.muon_momentum": ("[0, 1)", ()),
+    "*.optim.betas[*]": ("[0, 1)", ()),
+    "*.optim.eps": (_POSITIVE, ()),
+    "*.optim.weight_decay": (_NON_NEGATIVE, ()),
+    "*.optim.lr_warmup_steps": (_NON_NEGATIVE, (-1,)),
+    "*.optim.lr_warmup_steps_ratio": (_SHARE, ()),
+    "*.optim.min_lr_ratio": (_SHARE, ()),
+    "rollout.n": (_COUNT, ()),
+    "rollout.temperature": (_POSITIVE, ()),
+    "rollout.top_p": (_OPEN_SHARE, ()),
+    "rollout.top_k": (_COUNT, (-1,)),
+    "rollout.max_num_seqs": (_COUNT, ()),
+    "rollout.max_model_len": (_COUNT, ()),
+    "rollout.gpu_memory_utilization": ("(0, 1)", ()),
+    "rollout.tensor_model_parallel_size": (_COUNT, ()),
+    "rollout.val_kwargs.temperature": (_NON_NEGATIVE, ()),
+    "rollout.val_kwargs.top_p": (_OPEN_SHARE, ()),
+    "rollout.val_kwargs.top_k": (_COUNT, (-1,)),
+    "rollout.val_kwargs.n": (_COUNT, ()),
+    "algorithm.gamma": (_SHARE, ()),
+    "algorithm.lam": (_SHARE, ()),
+    "algorithm.kl_ctrl.kl_coef": (_NON_NEGATIVE, ()),
+    "algorithm.kl_ctrl.horizon": (_COUNT, ()),
+    "algorithm.kl_ctrl.target_kl": (_POSITIVE, ()),
+    "reward.num_workers": (_COUNT, ()),
+    "reward.timeout_s": (_POSITIVE, ()),
+    "cluster.nproc": (_COUNT, ()),
+    "cluster.nnodes": (_COUNT, ()),
+    "cluster.n_gpus_per_node": (_COUNT, ()),
+    "cluster.pools.*.nodes": (_COUNT, ()),
+    "cluster.pools.*.gpus": (_COUNT, ()),
+    "warmup.phases[*].steps": (_COUNT, ()),
+    "warmup.phases[*].batch_size": (_COUNT, ()),
+    "trainer.seed": (_NON_NEGATIVE, ()),
+    "trainer.num_threads": (_COUNT, ()),
+    "trainer.total_epochs": (_COUNT, ()),
+    "trainer.total_training_steps": (_COUNT, ()),
+    "trainer.save_freq": (_NON_NEGATIVE, (-1,)),
+    "trainer.test_freq": (_NON_NEGATIVE, (-1,)),
+    "trainer.critic_warmup": (_NON_NEGATIVE, ()),
+    "trainer.max_ckpt_to_keep": (_COUNT, ()),
+    "trainer.log_rollouts": (_NON_NEGATIVE, (-1,)),
+    "trainer.parity_threshold": (_POSITIVE, ()),
+}
+_PATTERNS = [
+    (re.compile(re.escape(pattern).replace(r"\*", r".+")), interval, special)
+    for pattern, (interval, special) in RANGES.items()
+]
+
+
+def out_of_range(config: RlxConfig) -> Iterator[tuple[str, str]]:
+    """(key, the range it must be in) of every number that is outside its range."""
+    for key, value in _numbers(plain(config), ""):
+        for pattern, interval, special in _PATTERNS:
+            if pattern.fullmatch(key) and value not in special and not _inside(value, interval):
+                yield key, interval + "".join(f" or {number}" for number in special)
+
+
+def _inside(value: float, interval: str) -> bool:
+    low, high = (float(bound) for bound in interval[1:-1].split(","))
+    return (value >= low if interval[0] == "[" else value > low) and (
+        value <= high if interval[-1] == "]" else value < high
+    )
+
+
+def _numbers(value: Any, path: str) -> Iterator[tuple[str, float]]:
+    if isinstance(value, dict):
+        for name, item in value.items():
+            yield from _numbers(item, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from _numbers(item, f"{path}[{i}]")
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, value
