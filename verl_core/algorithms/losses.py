@@ -59,7 +59,7 @@ class PolicyLoss:
     scale: float | None = None  # divisor of seq-mean-token-sum-norm
     entropy_coeff: float = 0.0
     kl_type: str | None = None  # None: no KL in the loss
-    kl_coef: float = 0.0
+    kl_coef: float = 0.001
     temperature: float = 1.0
     want_entropy: bool = True  # log the entropy also where the loss does not use it
     log_mismatch: bool = False  # log how far the rollout engine's log-probs are from these weights'
