@@ -1,1 +1,3 @@
-"""Configuration without torch: schema, profile composition, origins, checks, veRL key table, catalogue of what exists."""
+"""Configuration, without torch: `schema` says what there is, `compose` makes one configuration from profile, file and
+command line, `checks` refuses what cannot be right, `effective` fills in what follows, `write` saves and reads it;
+`catalogue` lists what exists, `verl_keys` translates veRL's keys, `errors` and `process` say how things end."""

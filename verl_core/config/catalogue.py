@@ -1,5 +1,5 @@
-"""What rlx brings: algorithms, estimators, losses, engines, executors, transports, trackers, data sets and scorers, without
-importing any of it. So the command knows that GRPO has no critic before there is an environment."""
+"""What rlx brings, without importing any of it: algorithms, estimators, losses, engines, executors, transports, trackers,
+data sets, scorers. So the command knows that GRPO has no critic before there is an environment."""
 
 from verl_core.config.registry import Entry, entry, implementation, load_plugins, names, register
 
@@ -13,16 +13,18 @@ _PRESET = {
 }
 
 
-def _algorithm(name: str, estimator: str, doc: str, **changes: object) -> None:
-    options = _PRESET | {"algorithm.adv_estimator": estimator} | {k.replace("__", "."): v for k, v in changes.items()}
+def _algorithm(name: str, estimator: str, doc: str, changes: dict[str, object] | None = None) -> None:
+    """A preset: values for keys that are null."""
+    options = {**_PRESET, "algorithm.adv_estimator": estimator, **(changes or {})}
     register(
         "algorithm", name, needs=entry("advantage", estimator).needs, keys=tuple(options), doc=doc, options=options
     )
 
 
-def _many(kind: str, module: str, entries: dict[str, str]) -> None:
-    for name, doc in entries.items():
-        register(kind, name, where=f"{module}:{name}", doc=doc)
+def _many(kind: str, docs: dict[str, tuple[str, str]]) -> None:
+    """Entries without keys of their own: name -> ("module:object", doc)."""
+    for name, (where, doc) in docs.items():
+        register(kind, name, where=where, doc=doc)
 
 
 _ADVANTAGES = "verl_core.algorithms.advantages"
@@ -62,8 +64,7 @@ _algorithm(
     "dr_grpo",
     "grpo",
     "GRPO without the two biases: no division by the standard deviation or the length (arXiv 2503.20783).",
-    algorithm__norm_adv_by_std_in_grpo=False,
-    actor__loss_agg_mode="seq-mean-token-sum-norm",
+    {"algorithm.norm_adv_by_std_in_grpo": False, "actor.loss_agg_mode": "seq-mean-token-sum-norm"},
 )
 _algorithm("rloo", "rloo", "REINFORCE with a leave-one-out baseline (arXiv 2402.14740).")
 _algorithm("reinforce_plus_plus", "reinforce_plus_plus", "REINFORCE++ (arXiv 2501.03262).")
@@ -73,6 +74,48 @@ register(
     where="verl_core.algorithms.policy_loss:vanilla",
     keys=("actor.clip_ratio", "actor.clip_ratio_low", "actor.clip_ratio_high", "actor.clip_ratio_c"),
     doc="Clipped ratio with a dual clip (arXiv 1707.06347, 1912.09729).",
+)
+_AGGREGATE = "verl_core.algorithms.aggregate:aggregate"
+_many(
+    "aggregation",
+    {
+        "token-mean": (_AGGREGATE, "Mean over all tokens of the mini-batch."),
+        "token-sum": (_AGGREGATE, "Sum over all tokens of the mini-batch."),
+        "seq-mean-token-sum": (_AGGREGATE, "Mean over sequences of each one's sum."),
+        "seq-mean-token-mean": (_AGGREGATE, "Mean over sequences of each one's mean."),
+        "seq-mean-token-sum-norm": (_AGGREGATE, "seq-mean-token-sum over actor.loss_scale_factor (arXiv 2503.20783)."),
+    },
+)
+_KL = "verl_core.algorithms.kl:"
+_many(
+    "kl",
+    {
+        "kl": (f"{_KL}k1", "k1 by veRL's name."),
+        "k1": (f"{_KL}k1", "Log-ratio: unbiased, high variance."),
+        "abs": (f"{_KL}absolute", "Absolute log-ratio."),
+        "mse": (f"{_KL}k2", "k2 by veRL's name."),
+        "k2": (f"{_KL}k2", "Half the squared log-ratio: biased, low variance."),
+        "low_var_kl": (f"{_KL}k3", "k3 by veRL's name."),
+        "k3": (f"{_KL}k3", "Unbiased, low variance, never negative."),
+    },
+)
+_many("engine", {"hf": ("verl_core.rollout.hf:HfEngine", "Plain torch in the trainer's process; any device.")})
+_many("transport", {"inplace": ("verl_core.weights.inplace:push", "Same process: the engine is handed the tensors.")})
+_many(
+    "executor",
+    {
+        "local": ("verl_core.controller.executors.local:LocalExecutor", "One rank, in the trainer's process."),
+        "ray": ("verl_core.controller.executors.ray:RayExecutor", "Any number of ranks, on one machine or many."),
+    },
+)
+_many(
+    "tracker",
+    {
+        "console": ("verl_core.tracking.console:ConsoleTracker", "One line a step."),
+        "jsonl": ("verl_core.tracking.jsonl:JsonlTracker", "metrics.jsonl, the run's record."),
+        "tensorboard": ("verl_core.tracking.tensorboard_events:TensorboardTracker", "TensorBoard event files."),
+        "wandb": ("verl_core.tracking.wandb_run:WandbTracker", "Weights & Biases."),
+    },
 )
 register(
     "dataset",

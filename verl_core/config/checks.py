@@ -3,23 +3,20 @@
 import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import get_args
 
 from verl_core.config.catalogue import entry, names
-from verl_core.config.effective import effective, get, total_ranks
+from verl_core.config.effective import effective, get, total_ranks, uses_reference
 from verl_core.config.no_effect import idle_keys
 from verl_core.config.ranges import out_of_range
-from verl_core.config.schema import ActorConfig, PoolConfig, RlxConfig
-from verl_core.config.typed import fields_of, show
+from verl_core.config.schema import PoolConfig, RlxConfig
+from verl_core.config.typed import show
 
-ROLE_POOLS = ("actor.pool", "ref.pool", "rollout.pool", "critic.pool")
 TOKEN_BUDGETS = {  # key: the count of sequences that excludes it
     "actor.ppo_max_token_len_per_gpu": "actor.ppo_micro_batch_size_per_gpu",
     "critic.ppo_max_token_len_per_gpu": "critic.ppo_micro_batch_size_per_gpu",
     "ref.log_prob_max_token_len_per_gpu": "ref.log_prob_micro_batch_size_per_gpu",
     "rollout.log_prob_max_token_len_per_gpu": "rollout.log_prob_micro_batch_size_per_gpu",
 }
-_AGGREGATIONS = get_args(get_args(fields_of(ActorConfig)["loss_agg_mode"])[0])
 
 
 @dataclass
@@ -79,7 +76,7 @@ def _names(said: _Said) -> Iterator[str]:
         "algorithm.name": names("algorithm"),
         "algorithm.adv_estimator": names("advantage"),
         "actor.policy_loss.loss_mode": names("policy_loss"),
-        "critic.loss_agg_mode": list(_AGGREGATIONS),
+        "critic.loss_agg_mode": names("aggregation"),
     }
     for key, choices in known.items():
         value = said.value(key)
@@ -127,8 +124,8 @@ def _micro_batches(said: _Said, e: RlxConfig) -> Iterator[str]:
             )
     if e.actor.ppo_micro_batch_size_per_gpu is None and e.actor.ppo_max_token_len_per_gpu is None:
         yield (
-            "neither actor.ppo_micro_batch_size_per_gpu (sequences) nor actor.ppo_max_token_len_per_gpu (tokens) is set: "
-            f"set one, for example actor.ppo_max_token_len_per_gpu={2 * longest}"
+            "set one of actor.ppo_micro_batch_size_per_gpu (sequences) and actor.ppo_max_token_len_per_gpu (tokens): "
+            f"both are null; for example actor.ppo_max_token_len_per_gpu={2 * longest}"
         )
 
 
@@ -140,13 +137,15 @@ def _cluster(said: _Said, e: RlxConfig) -> Iterator[str]:
         yield f"{', '.join(map(said, shorthand))}: shorthand for one pool, but cluster.pools names {', '.join(pools)}"
     if "cluster.nproc" in shorthand and len(shorthand) > 1:
         yield f"{', '.join(map(said, shorthand))}: cluster.nproc alone says the ranks of one machine"
-    for key in ROLE_POOLS:
+    roles = ["actor.pool", "rollout.pool"]
+    roles += ["ref.pool"] if uses_reference(e) else []
+    roles += ["critic.pool"] if e.critic.enable else []
+    for key in roles:
         if get(e, key) not in pools:
             shown = said(key) if said.value(key) is not None else f"{key} (as {said('actor.pool')})"
             yield f"{shown}: no such pool; cluster.pools has {', '.join(pools)}"
-    unused = set(pools) - {get(e, key) for key in ROLE_POOLS}
-    if unused:
-        yield f"cluster.pools.{sorted(unused)[0]}: no role runs there; set one of {', '.join(ROLE_POOLS)} or remove it"
+    for name in sorted(set(pools) - {get(e, key) for key in roles}):
+        yield f"cluster.pools.{name}: no role runs there; set one of {', '.join(roles)} to it, or remove it"
     if e.cluster.executor == "local" and total_ranks(e) > 1:
         yield f"{said('cluster.executor')} runs one rank, but {_sum(pools)}: set cluster.executor=ray"
 
@@ -163,14 +162,15 @@ def _algorithm(said: _Said, e: RlxConfig) -> Iterator[str]:
 
 def _rollout(said: _Said, e: RlxConfig) -> Iterator[str]:
     """Engine, its pool and its limits."""
-    r = e.rollout
+    r, ranks = e.rollout, _ranks(e, e.rollout.pool)
+    size = "rollout.tensor_model_parallel_size"
     if e.weights.type == "inplace" and r.pool != e.actor.pool and r.pool in e.cluster.pools:
-        yield f"{said('weights.type')} needs engine and actor in one process: rollout.pool {r.pool!r}, actor.pool {e.actor.pool!r}"
-    ranks = _ranks(e, r.pool)
+        pools = f"rollout.pool is {r.pool!r}, actor.pool {e.actor.pool!r}"
+        yield f"{said('weights.type')} needs engine and actor in one process, but {pools}"
     if r.engine != "hf" and ranks % r.tensor_model_parallel_size:
-        yield f"{said('rollout.tensor_model_parallel_size')} does not divide the {ranks} ranks of rollout.pool {r.pool!r}"
+        yield f"{said(size)} does not divide the {ranks} ranks of rollout.pool {r.pool!r}"
     if r.max_model_len is not None and r.max_model_len <= e.data.max_prompt_length:
-        yield f"{said('rollout.max_model_len')} leaves no room for an answer after {said('data.max_prompt_length')} tokens"
+        yield f"{said('rollout.max_model_len')} leaves no room for an answer: {said('data.max_prompt_length')}"
 
 
 def _ranks(e: RlxConfig, pool: str | None) -> int:

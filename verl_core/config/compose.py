@@ -3,21 +3,22 @@
 Layers, later wins: schema defaults < the profile and what it `extends:` < the file < the command line.
 """
 
-import dataclasses
-import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from verl_core.config import checks, keys, yaml_text
+from verl_core.config import checks
 from verl_core.config.errors import UserError
-from verl_core.config.files import profiles_dir
+from verl_core.config.layers import Layer, profile_names, read_layers
 from verl_core.config.overrides import Override, parse
 from verl_core.config.schema import RlxConfig
-from verl_core.config.typed import MISSING, Problem, build, fields_of, leaves, plain
+from verl_core.config.typed import Problem, build, leaves, plain
+
+__all__ = ["PROJECT_FILE", "Resolved", "load_tree", "profile_names", "resolve"]
 
 PROJECT_FILE = "rlx.yaml"
+COMMAND_LINE = "command line"
 
 
 @dataclass
@@ -27,21 +28,11 @@ class Resolved:
     origins: dict[str, str]
     """Dotted key -> "default", "profile NAME", the file's path, or "command line"."""
     warnings: list[str]
-    """Keys without effect and the like; errors under strict."""
+    """Keys without effect; errors under strict."""
     profile: str
     """Name for `<profile>-<n>`: the profile's, also when a file names it by `extends:`."""
     notes: list[str] = field(default_factory=list)
     """How veRL's keys were read; never errors."""
-
-
-@dataclass
-class _Layer:
-    origin: str
-    tree: dict[str, Any]
-
-
-def profile_names() -> list[str]:
-    return sorted(path.stem for path in profiles_dir().glob("*.yaml"))
 
 
 def resolve(
@@ -59,34 +50,37 @@ def resolve(
                 f"name a profile: {', '.join(profile_names())}; or make a project with `rlx init`",
             )
         file = Path(PROJECT_FILE)
-    composer = _Composer()
-    name = composer.add_files(profile, file)
-    words = [override for word in overrides if (override := composer.read_override(word))]
-    composer.stop_if_wrong()
-    tree = composer.merge(words)
-    composer.stop_if_wrong()
-    config = composer.build(tree)
-    composer.stop_if_wrong()
-
-    origins = composer.origins(tree, words)
+    name, layers = read_layers(profile, file)
+    words = [parse(word) for word in overrides]
+    given = [word for word in words if isinstance(word, Override) and word.path]
+    _stop(
+        [
+            *(failure for layer in layers for failure in layer.failures),
+            *(word.line(COMMAND_LINE) for word in words if isinstance(word, Problem)),
+        ]
+    )
+    tree = _merge(layers, given)
+    config = load_tree(tree, "after interpolation")
+    origins = _origins(tree, layers, given)
     report = checks.check(config, origins)
-    failures = [*report.errors, *(report.warnings if strict else ())]
-    stop(failures)
-    return Resolved(config, origins, report.warnings, name, composer.notes)
+    _stop([*report.errors, *(report.warnings if strict else ())])
+    notes = [note for layer in layers for note in layer.notes]
+    notes += [word.note for word in words if isinstance(word, Override) and word.note]
+    return Resolved(config, origins, report.warnings, name, notes)
 
 
 def load_tree(tree: Any, origin: str) -> RlxConfig:
-    """A whole configuration from plain values that stand for themselves (no `extends`, no `${...}`, no veRL keys).
+    """A configuration from plain values that stand for themselves (no `extends`, no `${...}`, no veRL keys).
 
-    Raises UserError with every problem at once.
+    Raises UserError with every problem at once; `origin` says where the values came from.
     """
     problems: list[Problem] = []
     config = build(RlxConfig, tree, "", problems)
-    stop([problem.line(origin) for problem in problems])
+    _stop([problem.line(origin) for problem in problems])
     return config
 
 
-def stop(failures: Sequence[str]) -> None:
+def _stop(failures: Sequence[str]) -> None:
     """Raises one UserError for all failures, if there are any."""
     hint = "`rlx profile show PROFILE` lists every key with its value"
     if len(failures) == 1:
@@ -95,172 +89,55 @@ def stop(failures: Sequence[str]) -> None:
         raise UserError("\n  ".join([f"{len(failures)} problems in the configuration:", *failures]), hint)
 
 
-class _Composer:
-    """Collects layers and what is wrong with them."""
+def _merge(layers: Sequence[Layer], words: Sequence[Override]) -> dict[str, Any]:
+    """All layers over the defaults as one tree of plain values, interpolations resolved."""
+    from omegaconf import OmegaConf  # 0.2 s, and only here
+    from omegaconf.errors import OmegaConfBaseException
 
-    def __init__(self) -> None:
-        self.layers: list[_Layer] = []
-        self.failures: list[str] = []
-        self.notes: list[str] = []
-
-    def stop_if_wrong(self) -> None:
-        stop(self.failures)
-
-    def add_files(self, profile: str | None, file: Path | None) -> str:
-        """Adds the layers of profile and file, lowest first; returns the profile's name."""
-        top, parent = self._read_file(file, str(file)) if file else (None, None)
-        if profile and parent and parent != profile:
-            self.notes.append(f"{file}: extends: {parent} gives way to the profile named, {profile}")
-        base = profile or parent
-        if base is None:
-            assert file is not None and top is not None
-            self.layers = [top]
-            return file.stem
-        beside = None if profile else file
-        name = Path(base).stem if _is_path(base) else base
-        chain: list[_Layer] = []
-        seen: list[Path] = [] if file is None else [file.resolve()]
-        while base:
-            path, shown = _find(base, beside)
-            if path.resolve() in seen:
-                names = " -> ".join(p.stem for p in [*seen, path])
-                raise UserError(f"{shown}: `extends:` goes round in a circle: {names}", "remove one of the `extends:`")
-            seen.append(path.resolve())
-            layer, base = self._read_file(path, shown)
-            chain.insert(0, layer)
-            beside = path
-        self.layers = [*chain, *([top] if top else [])]
-        return name
-
-    def _read_file(self, path: Path, origin: str) -> tuple[_Layer, str | None]:
+    merged: Any = OmegaConf.create(plain(RlxConfig()))
+    failures = []
+    for layer in layers:
         try:
-            tree = yaml_text.read(path.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            raise UserError(f"no file {path}", "check the path after -f or `extends:`") from None
-        except (OSError, UnicodeDecodeError, ValueError) as error:
-            raise UserError(f"cannot read {path}: {error}", "correct the file: it must be YAML in UTF-8") from None
-        tree = {} if tree is None else tree
-        if not isinstance(tree, dict) or not all(isinstance(key, str) for key in tree):
-            raise UserError(f"{path} is not a mapping of keys to values", "write lines like `trainer: {seed: 1}`")
-        parent = tree.pop("extends", None)
-        if parent is not None and not isinstance(parent, str):
-            raise UserError(f"{path}: extends: {parent!r} is not a profile's name", "write `extends: NAME`")
-        tree = _without_empty_sections(tree, RlxConfig)
-        translated = keys.translate_tree(tree)
-        self.notes += translated.notes
-        self._add_failures([*translated.problems, *_problems(translated.tree)], origin)
-        return _Layer(origin, translated.tree), parent
+            merged = OmegaConf.merge(merged, OmegaConf.create(layer.tree))
+        except OmegaConfBaseException as error:
+            failures.append(f"{layer.origin}: {_first_line(error)}")
+    for word in words:
+        try:
+            OmegaConf.update(merged, word.path, word.value, merge=True, force_add=True)
+        except (OmegaConfBaseException, IndexError) as error:
+            failures.append(Problem(word.path, word.value, _first_line(error)).line(COMMAND_LINE))
+    _stop(failures)
 
-    def read_override(self, word: str) -> Override | None:
-        override = parse(word)
-        if isinstance(override, Problem):
-            self._add_failures([override], "command line")
-            return None
-        if override.note:
-            self.notes.append(override.note)
-        return override if override.path else None
-
-    def merge(self, words: Sequence[Override]) -> dict[str, Any]:
-        """All layers as one tree of plain values, interpolations resolved."""
-        from omegaconf import OmegaConf
-        from omegaconf.errors import OmegaConfBaseException
-
-        merged = OmegaConf.create(plain(RlxConfig()))
-        for layer in self.layers:
-            try:
-                merged = OmegaConf.merge(merged, OmegaConf.create(layer.tree))  # type: ignore[assignment]
-            except OmegaConfBaseException as error:
-                self.failures.append(f"{layer.origin}: {_first_line(error)}")
-        for word in words:
-            try:
-                OmegaConf.update(merged, word.path, word.value, merge=True, force_add=True)
-            except (OmegaConfBaseException, IndexError) as error:
-                self._add_failures([Problem(word.path, word.value, _first_line(error))], "command line")
-        self.stop_if_wrong()
-        return self._resolve(merged, "")
-
-    def _resolve(self, node: Any, path: str) -> Any:
-        """Plain values of an OmegaConf node; interpolations that fail are added to the failures."""
-        from omegaconf import OmegaConf
-        from omegaconf.errors import OmegaConfBaseException
-
+    def resolved(node: Any, path: str) -> Any:
         if not OmegaConf.is_config(node):
             return node
+        is_list = OmegaConf.is_list(node)
         items: dict[Any, Any] = {}
-        for key in node.keys() if OmegaConf.is_dict(node) else range(len(node)):
-            place = f"{path}[{key}]" if OmegaConf.is_list(node) else f"{path}.{key}" if path else str(key)
+        for key in range(len(node)) if is_list else node.keys():
+            place = f"{path}[{key}]" if is_list else f"{path}.{key}" if path else str(key)
             try:
-                items[key] = self._resolve(node[key], place)
+                items[key] = resolved(node[key], place)
             except (OmegaConfBaseException, RecursionError) as error:
-                self.failures.append(f"{place}: {_first_line(error)}")
-        return list(items.values()) if OmegaConf.is_list(node) else items
+                failures.append(f"{place}: {_first_line(error)}")
+        return list(items.values()) if is_list else items
 
-    def build(self, tree: dict[str, Any]) -> RlxConfig:
-        problems: list[Problem] = []
-        config = build(RlxConfig, tree, "", problems)
-        self._add_failures(problems, "after interpolation")
-        return config
-
-    def origins(self, tree: dict[str, Any], words: Sequence[Override]) -> dict[str, str]:
-        set_by: dict[str, str] = {}
-        for layer in self.layers:
-            set_by |= {path: layer.origin for path, _ in leaves(layer.tree)}
-        for word in words:
-            value = word.value if isinstance(word.value, dict) else None
-            set_by |= {
-                f"{word.path}{'.' + p if p else ''}": "command line" for p, _ in (leaves(value) if value else [("", 0)])
-            }
-        return {path: _origin_of(path, set_by) for path, _ in leaves(tree)}
-
-    def _add_failures(self, problems: Sequence[Problem], origin: str) -> None:
-        self.failures += [problem.line(origin) for problem in problems]
+    tree = resolved(merged, "")
+    _stop(failures)
+    return tree
 
 
-def _problems(tree: dict[str, Any]) -> list[Problem]:
-    problems: list[Problem] = []
-    build(RlxConfig, tree, "", problems, partial=True)
-    return problems
-
-
-def _origin_of(path: str, set_by: dict[str, str]) -> str:
-    """The last layer that set a leaf, an item of its list, or the mapping it lies in."""
-    found = "default"
-    for key, origin in set_by.items():
-        if key == path or key.startswith(f"{path}[") or path.startswith(f"{key}."):
-            found = origin
-    return found
-
-
-def _without_empty_sections(tree: dict[str, Any], section: type) -> dict[str, Any]:
-    """Drops sections whose every line is commented out (YAML reads them as null)."""
-    kept = {}
-    for name, item in tree.items():
-        tp = fields_of(section).get(name, MISSING)
-        if dataclasses.is_dataclass(tp):
-            if item is None:
-                continue
-            if isinstance(item, dict):
-                item = _without_empty_sections(item, tp)  # type: ignore[arg-type]
-        kept[name] = item
-    return kept
-
-
-def _is_path(name: str) -> bool:
-    return "/" in name or name.endswith((".yaml", ".yml"))
-
-
-def _find(name: str, beside: Path | None) -> tuple[Path, str]:
-    """The file of a profile and how messages call it. A path in `extends:` is relative to the file it stands in."""
-    if _is_path(name):
-        path = Path(name).expanduser()
-        return (beside.parent / path if beside else path), name
-    path = profiles_dir() / f"{name}.yaml"
-    if not path.is_file():
-        names = profile_names()
-        near = difflib.get_close_matches(name, names, n=3) or names
-        place = f" ({beside}: extends)" if beside else ""
-        raise UserError(f"no profile {name!r}{place}; did you mean {' or '.join(near)}?", "`rlx profile ls` lists them")
-    return path, f"profile {name}"
+def _origins(tree: Mapping[str, Any], layers: Sequence[Layer], words: Sequence[Override]) -> dict[str, str]:
+    """Who set each leaf last: itself, an item of its list, or the mapping it lies in."""
+    set_by = {path: layer.origin for layer in layers for path, _ in leaves(layer.tree)}
+    for word in words:
+        set_by |= dict.fromkeys((path for path, _ in leaves(word.value, word.path)), COMMAND_LINE)
+    origins = {}
+    for path, _ in leaves(tree):
+        origins[path] = "default"
+        for key, origin in set_by.items():
+            if key == path or key.startswith(f"{path}[") or path.startswith(f"{key}."):
+                origins[path] = origin
+    return origins
 
 
 def _first_line(error: BaseException) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_core.config.catalogue import entry
+from verl_core.config.errors import UserError
 from verl_core.config.schema import PoolConfig, RlxConfig
 
 
@@ -16,9 +17,10 @@ def effective(config: RlxConfig) -> RlxConfig:
     twice changes nothing. Raises UserError for an algorithm or estimator that is not in the catalogue.
     """
     c = copy.deepcopy(config)
-    for key, value in entry("algorithm", c.algorithm.name).options.items():
+    for key, value in (entry("algorithm", c.algorithm.name).options or {}).items():
         _fill(c, key, value)
-    assert c.algorithm.adv_estimator is not None
+    if c.algorithm.adv_estimator is None:
+        raise UserError(f"algorithm {c.algorithm.name} names no advantage estimator", "set algorithm.adv_estimator")
     longest = c.data.max_prompt_length + c.data.max_response_length
     derived = {
         "data.seed": c.trainer.seed,

@@ -1,5 +1,5 @@
-"""Errors a person can act on. Every failure rlx foresees is one of these: one line that names the value, a hint with the
-next command, and the exit code of docs/architecture.md (0 ok, 1 user, 3 environment, 4 machine, 5 run, 70 internal)."""
+"""Errors a person can act on. Every failure rlx foresees is one of these: one line that names the value, a hint with
+the next command, and an exit code (0 ok, 1 user, 3 environment, 4 machine, 5 run, 70 internal)."""
 
 
 class RlxError(Exception):

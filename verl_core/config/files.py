@@ -3,6 +3,7 @@
 import os
 import tempfile
 from pathlib import Path
+from zlib import crc32
 
 import verl_core
 from verl_core.config.errors import EnvError
@@ -56,7 +57,7 @@ def source_paths() -> list[Path]:
     if root := _checkout():
         return [root / "cli", root]
     packages = CORE.parent
-    links = cache_dir() / "source" / f"{packages.name}-{abs(hash_path(packages)):x}"
+    links = cache_dir() / "source" / f"{crc32(os.fsencode(packages)):08x}"
     try:
         links.mkdir(parents=True, exist_ok=True)
         for name in ("rlx", "verl_core"):
@@ -64,13 +65,6 @@ def source_paths() -> list[Path]:
     except OSError as error:
         raise EnvError(f"cannot write {links}: {error.strerror}", "set RLX_CACHE to a folder you can write") from error
     return [links]
-
-
-def hash_path(path: Path) -> int:
-    """A number that names `path`, equal in every process."""
-    from zlib import crc32
-
-    return crc32(os.fsencode(path))
 
 
 def _point(link: Path, target: Path) -> None:

@@ -11,6 +11,7 @@ from verl_core.config.verl_keys import FIXED, RENAMED, SUBTREES
 PREFIX = "actor_rollout_ref."
 SHARED = ("data", "critic", "algorithm", "reward", "trainer")
 """Sections that stand at the same place in veRL and here."""
+_BLOCKS = SUBTREES | {key: text for key, (_, text) in FIXED.items()}
 
 
 @dataclass
@@ -67,10 +68,10 @@ def _rule(path: str) -> tuple[tuple, str] | None:
     """(accepted values, text) of a veRL key without a counterpart."""
     if path in FIXED:
         return FIXED[path]
-    for block, text in {**SUBTREES, **{key: rule[1] for key, rule in FIXED.items()}}.items():
+    for block, text in _BLOCKS.items():
         if _inside(path, block):
-            off = path.rpartition(".")[2].startswith(("enable", "use_"))
-            return ((False,) if off else ()), text
+            switch = path.rpartition(".")[2].startswith(("enable", "use_"))
+            return ((None, False) if switch else (None,)), text
     return None
 
 

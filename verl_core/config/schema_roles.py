@@ -1,0 +1,163 @@
+"""Schema of the roles that train or only compute log-probs: actor, reference, critic, and the warm-up phases."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass
+class OptimConfig:
+    optimizer: Literal["adamw", "muon"] = "adamw"
+    """adamw, or muon: torch.optim.Muon on the 2-D layer matrices and AdamW on embeddings, head, norms and biases."""
+    lr: float = 1e-6
+    """Peak learning rate (> 0); for muon that of the AdamW part."""
+    muon_lr: float = 0.02
+    """Learning rate of the Muon part (> 0); only with optimizer=muon."""
+    muon_momentum: float = 0.95
+    """Momentum of the Muon part, in [0, 1)."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    """AdamW's decay rates."""
+    eps: float = 1e-8
+    """AdamW's epsilon."""
+    weight_decay: float = 0.01
+    """Decoupled weight decay (>= 0)."""
+    lr_scheduler_type: Literal["constant", "cosine", "linear"] = "constant"
+    """Course of the learning rate after warm-up."""
+    lr_warmup_steps: int = -1
+    """Optimizer steps of linear warm-up; -1: lr_warmup_steps_ratio decides."""
+    lr_warmup_steps_ratio: float = 0.0
+    """Warm-up as a share of all optimizer steps, in [0, 1]."""
+    min_lr_ratio: float = 0.0
+    """Floor of cosine and linear, as a share of lr, in [0, 1]."""
+
+
+@dataclass
+class FsdpConfig:
+    model_dtype: Literal["float32", "bfloat16"] = "float32"
+    """dtype of the stored (master) parameters and optimizer state."""
+    dtype: Literal["float32", "bfloat16"] | None = None
+    """dtype of forward and backward; null: bfloat16 on a GPU, float32 on the CPU."""
+    reshard_after_forward: bool = True
+    """Free gathered parameters between forward and backward: less memory, more communication."""
+    param_offload: bool = False
+    """Keep parameters in host memory while the role is idle."""
+    optimizer_offload: bool = False
+    """Keep optimizer state in host memory while the role is idle."""
+
+
+@dataclass
+class PolicyLossConfig:
+    loss_mode: str = "vanilla"
+    """Policy loss by its registered name; see `rlx algo ls` in a later release and docs/algorithms.md."""
+
+
+@dataclass
+class ActorConfig:
+    pool: str = "main"
+    """Pool of cluster.pools the role runs on."""
+    ppo_mini_batch_size: int = 256
+    """Prompts an optimizer step (>= 1; divides data.train_batch_size)."""
+    ppo_micro_batch_size_per_gpu: int | None = None
+    """Sequences a forward/backward on each rank; exactly one of this and ppo_max_token_len_per_gpu is set."""
+    ppo_max_token_len_per_gpu: int | None = None
+    """Tokens a forward/backward on each rank (>= the longest sequence)."""
+    ppo_epochs: int = 1
+    """Passes over each batch (>= 1)."""
+    shuffle: bool = False
+    """Shuffle the prompts before they are split into mini-batches."""
+    clip_ratio: float = 0.2
+    """PPO clip range epsilon, both sides, in (0, 1)."""
+    clip_ratio_low: float | None = None
+    """Lower clip range; null: clip_ratio."""
+    clip_ratio_high: float | None = None
+    """Upper clip range; null: clip_ratio."""
+    clip_ratio_c: float = 3.0
+    """Dual-clip bound for negative advantages (> 1), arXiv 1912.09729."""
+    policy_loss: PolicyLossConfig = field(default_factory=PolicyLossConfig)
+    """Which policy loss."""
+    loss_agg_mode: (
+        Literal["token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+        | None
+    ) = None
+    """How token losses become one number; null: the algorithm's preset."""
+    loss_scale_factor: float | None = None
+    """Divisor of seq-mean-token-sum-norm; null: data.max_response_length."""
+    entropy_coeff: float = 0.0
+    """Weight of the entropy bonus (0: off)."""
+    use_kl_loss: bool | None = None
+    """Add kl_loss_coef * KL(policy, reference) to the loss; null: the algorithm's preset."""
+    kl_loss_coef: float = 0.001
+    """Weight of the KL term (>= 0)."""
+    kl_loss_type: Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"] = "low_var_kl"
+    """KL estimator, http://joschu.net/blog/kl-approx.html."""
+    grad_clip: float = 1.0
+    """Largest gradient norm (> 0)."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    """Optimizer."""
+    fsdp_config: FsdpConfig = field(default_factory=FsdpConfig)
+    """Sharding and precision."""
+
+
+@dataclass
+class RefConfig:
+    pool: str | None = None
+    """Pool of the reference; null: the actor's, where it is a snapshot inside the actor's engine."""
+    log_prob_micro_batch_size_per_gpu: int | None = None
+    """Sequences a forward; null: the actor's micro-batch rule."""
+    log_prob_max_token_len_per_gpu: int | None = None
+    """Tokens a forward; null: the actor's micro-batch rule."""
+
+
+@dataclass
+class CriticModelConfig:
+    path: str | None = None
+    """Model the critic's body starts from; null: model.path."""
+    enable_gradient_checkpointing: bool | None = None
+    """null: model.enable_gradient_checkpointing."""
+
+
+@dataclass
+class CriticConfig:
+    enable: bool | None = None
+    """null: on when the advantage estimator needs values."""
+    pool: str | None = None
+    """Pool of the critic; null: the actor's."""
+    model: CriticModelConfig = field(default_factory=CriticModelConfig)
+    """The critic's model; its value head is one linear layer, zero-initialised."""
+    ppo_mini_batch_size: int | None = None
+    """Prompts an optimizer step; null: the actor's."""
+    ppo_micro_batch_size_per_gpu: int | None = None
+    """Sequences a forward/backward; null with a null token budget: the actor's rule."""
+    ppo_max_token_len_per_gpu: int | None = None
+    """Tokens a forward/backward."""
+    ppo_epochs: int | None = None
+    """Passes over each batch; null: the actor's."""
+    cliprange_value: float = 0.5
+    """Clip range of the value loss (> 0)."""
+    loss_agg_mode: str | None = None
+    """null: the actor's."""
+    grad_clip: float = 1.0
+    """Largest gradient norm (> 0)."""
+    optim: OptimConfig = field(default_factory=lambda: OptimConfig(lr=1e-5))
+    """Optimizer."""
+    fsdp_config: FsdpConfig = field(default_factory=FsdpConfig)
+    """Sharding and precision."""
+
+
+@dataclass
+class WarmupPhase:
+    name: str = "skill"
+    """Shown in progress and in warmup.jsonl."""
+    data: str = "builtin:show-your-work/worked"
+    """Demonstrations: `builtin:NAME/PART`."""
+    steps: int = 200
+    """Optimizer steps (>= 1)."""
+    batch_size: int = 32
+    """Demonstrations a step (>= 1)."""
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    """Optimizer of the phase."""
+
+
+@dataclass
+class WarmupConfig:
+    phases: list[WarmupPhase] = field(default_factory=list)
+    """Supervised phases run before RL on a `builtin:` model; empty: none."""
