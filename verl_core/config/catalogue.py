@@ -1,5 +1,5 @@
-"""What rlx brings, without importing any of it: algorithms, estimators, losses, engines, executors, transports, trackers,
-data sets, scorers. So the command knows that GRPO has no critic before there is an environment."""
+"""What rlx brings, without importing any of it: algorithms, estimators, losses, engines, executors, transports,
+trackers, data sets, scorers. So the command knows that GRPO has no critic before there is an environment."""
 
 from verl_core.config.registry import Entry, entry, implementation, load_plugins, names, register
 

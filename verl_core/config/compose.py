@@ -11,9 +11,10 @@ from typing import Any
 from verl_core.config import checks
 from verl_core.config.errors import UserError
 from verl_core.config.layers import Layer, profile_names, read_layers
+from verl_core.config.merge import assign, interpolate, overlay
 from verl_core.config.overrides import Override, parse
 from verl_core.config.schema import RlxConfig
-from verl_core.config.typed import Problem, build, leaves, plain
+from verl_core.config.typed import Problem, build, leaves, plain, steps
 
 __all__ = ["PROJECT_FILE", "Resolved", "load_tree", "profile_names", "resolve"]
 
@@ -91,38 +92,17 @@ def _stop(failures: Sequence[str]) -> None:
 
 def _merge(layers: Sequence[Layer], words: Sequence[Override]) -> dict[str, Any]:
     """All layers over the defaults as one tree of plain values, interpolations resolved."""
-    from omegaconf import OmegaConf  # 0.2 s, and only here
-    from omegaconf.errors import OmegaConfBaseException
-
-    merged: Any = OmegaConf.create(plain(RlxConfig()))
-    failures = []
+    tree = plain(RlxConfig())
     for layer in layers:
-        try:
-            merged = OmegaConf.merge(merged, OmegaConf.create(layer.tree))
-        except OmegaConfBaseException as error:
-            failures.append(f"{layer.origin}: {_first_line(error)}")
+        overlay(tree, layer.tree)
+    failures = []
     for word in words:
         try:
-            OmegaConf.update(merged, word.path, word.value, merge=True, force_add=True)
-        except (OmegaConfBaseException, IndexError) as error:
-            failures.append(Problem(word.path, word.value, _first_line(error)).line(COMMAND_LINE))
-    _stop(failures)
-
-    def resolved(node: Any, path: str) -> Any:
-        if not OmegaConf.is_config(node):
-            return node
-        is_list = OmegaConf.is_list(node)
-        items: dict[Any, Any] = {}
-        for key in range(len(node)) if is_list else node.keys():
-            place = f"{path}[{key}]" if is_list else f"{path}.{key}" if path else str(key)
-            try:
-                items[key] = resolved(node[key], place)
-            except (OmegaConfBaseException, RecursionError) as error:
-                failures.append(f"{place}: {_first_line(error)}")
-        return list(items.values()) if is_list else items
-
-    tree = resolved(merged, "")
-    _stop(failures)
+            assign(tree, steps(word.path), word.value)
+        except IndexError as error:
+            failures.append(Problem(word.path, word.value, str(error)).line(COMMAND_LINE))
+    tree, more = interpolate(tree)
+    _stop([*failures, *more])
     return tree
 
 
@@ -138,7 +118,3 @@ def _origins(tree: Mapping[str, Any], layers: Sequence[Layer], words: Sequence[O
             if key == path or key.startswith(f"{path}[") or path.startswith(f"{key}."):
                 origins[path] = origin
     return origins
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,73 @@
+"""Lays trees of plain values over each other, and resolves `${...}`.
+
+The merge is a few lines of its own because it needs no library; OmegaConf, a quarter of a second to import, is loaded
+only for a configuration that has an interpolation in it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from verl_core.config.typed import leaves, plain
+
+
+def overlay(base: dict[str, Any], layer: Mapping[str, Any]) -> None:
+    """Lays `layer` over `base`, in place: mappings are merged, everything else (lists too) is replaced."""
+    for key, value in layer.items():
+        if isinstance(value, Mapping) and isinstance(base.get(key), dict):
+            overlay(base[key], value)
+        else:
+            base[key] = plain(value)  # a copy: one YAML anchor may stand behind several values
+
+
+def assign(tree: dict[str, Any], steps: Sequence[str], value: Any) -> None:
+    """Lays one value over the place at `steps`; list positions are numbers. Raises IndexError with a reason."""
+    node: Any = tree
+    for i, step in enumerate(steps):
+        if isinstance(node, list):
+            if int(step) >= len(node):
+                raise IndexError(f"the list has {len(node)} items, counted from 0")
+            last: Any = int(step)
+        else:
+            last = step
+        if i == len(steps) - 1:
+            break
+        if isinstance(node, dict) and not isinstance(node.get(last), dict | list):
+            node[last] = {}
+        node = node[last]
+    if isinstance(value, Mapping) and (isinstance(node, list) or last in node) and isinstance(node[last], dict):
+        overlay(node[last], value)
+    else:
+        node[last] = plain(value)
+
+
+def interpolate(tree: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """The tree with every `${key}` and `${oc.env:NAME}` replaced, and a line for each that cannot be."""
+    if not any("${" in str(value) for _, value in leaves(tree)):
+        return tree, []
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    failures: list[str] = []
+
+    def resolved(node: Any, path: str) -> Any:
+        if not OmegaConf.is_config(node):
+            return node
+        is_list = OmegaConf.is_list(node)
+        items: dict[Any, Any] = {}
+        for key in range(len(node)) if is_list else node.keys():
+            place = f"{path}[{key}]" if is_list else f"{path}.{key}" if path else str(key)
+            try:
+                items[key] = resolved(node[key], place)
+            except (OmegaConfBaseException, RecursionError) as error:
+                failures.append(f"{place}: {_first_line(error)}")
+        return list(items.values()) if is_list else items
+
+    try:
+        return resolved(OmegaConf.create(tree), ""), failures
+    except OmegaConfBaseException as error:  # `${` that is not an interpolation at all
+        key = getattr(error, "full_key", None)
+        return tree, [f"{key}: {_first_line(error)}" if key else _first_line(error)]
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
