@@ -47,12 +47,20 @@ class SlotCache:
     def write_prefix(self, prefix: Prefix, prompt_B: Sequence[int], slot_B: Sequence[int]) -> None:
         """Copies prompt prompt_B[i] of the prefix into slot slot_B[i]."""
         if not self.planes:
-            self.planes = [p.new_zeros(self.slots, self.positions, *p.shape[2:]) for p in prefix.planes]
+            self.planes = [self._plane_like(plane) for plane in prefix.planes]
         device = self.planes[0].device
         prompt_index = torch.tensor(prompt_B, device=device)
         slot_index = torch.tensor(slot_B, device=device)
         for plane, source in zip(self.planes, prefix.planes, strict=True):
             plane[slot_index, : source.shape[1]] = source[prompt_index]
+
+    def _plane_like(self, source: Tensor) -> Tensor:
+        """Zeros [slots, positions, heads, head_dim] whose axes lie in memory in the order of the source's, so that the
+        decoder chooses the layout its attention reads best. Equal strides: a prompt of one token; positions go inside."""
+        size = {1: self.positions, 2: source.shape[2], 3: source.shape[3]}
+        order = sorted(size, key=lambda axis: (-source.stride(axis), axis == 1))
+        stored = source.new_zeros(self.slots, *(size[axis] for axis in order))
+        return stored.permute(0, *(1 + order.index(axis) for axis in (1, 2, 3)))
 
     def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
         """Copies the first `length` positions of slots to other slots (no slot is both)."""

