@@ -65,7 +65,7 @@ async def evaluate(config: RlxConfig, source: str) -> tuple[dict[str, float], li
 
     folder, checkpoint = _locate(source)
     async with AsyncExitStack() as stack:
-        generation = Generation(config, folder)
+        generation = Generation(config, folder, blank=checkpoint is not None)
         await generation.start(stack)
         if checkpoint is not None:
             await generation.actor.load(str(checkpoint))

@@ -49,8 +49,8 @@ def make_executor(config: RlxConfig) -> Executor:
 class Generation:
     """Ranks, engines and scorers: what turns prompts into scored answers. Shared by training and evaluation."""
 
-    def __init__(self, config: RlxConfig, model_folder: str):
-        self.config, self.model_folder = config, model_folder
+    def __init__(self, config: RlxConfig, model_folder: str, blank: bool = False):
+        self.config, self.model_folder, self.blank = config, model_folder, blank
         self.tokenizer = load_tokenizer(config.model, model_folder)
 
     async def start(self, stack: AsyncExitStack) -> None:
@@ -60,7 +60,7 @@ class Generation:
         executor = make_executor(self.config)
         stack.push_async_callback(executor.close)
         self.groups: dict[str, WorkerGroup] = await executor.start(
-            self.config, placements(self.config), self.model_folder
+            self.config, placements(self.config), self.model_folder, self.blank
         )
         c = self.config
         self.actor = Role("actor", self.groups[c.actor.pool])

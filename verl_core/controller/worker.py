@@ -15,7 +15,8 @@ from torch import Tensor
 
 from verl_core.algorithms.loss import Loss, Need, Totals
 from verl_core.batch import Batch
-from verl_core.checkpoint.distributed import load_role, save_huggingface_files, save_role
+from verl_core.checkpoint.distributed import load_role, save_role
+from verl_core.checkpoint.huggingface import save_huggingface_files
 from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, RlxConfig
 from verl_core.controller.executors.base import needs_reference
 from verl_core.models.pretrained import eos_ids, load_generation_config, load_hf_config, load_tokenizer
@@ -27,7 +28,9 @@ from verl_core.weights.inplace import push
 
 
 class Worker:
-    def __init__(self, rank: int, world: int, config: RlxConfig, roles: Sequence[str], model_folder: str):
+    def __init__(self, rank: int, world: int, config: RlxConfig, roles: Sequence[str], model_folder: str, blank: bool = False):
+        """`blank`: the folder gives architecture and tokenizer only; weights come from a checkpoint, by `load`."""
+        self.blank = blank
         self.rank, self.world, self.config, self.roles = rank, world, config, tuple(roles)
         self.model_folder = model_folder
         self.engines: dict[str, FsdpEngine] = {}
@@ -48,8 +51,8 @@ class Worker:
         c = self.config
         # Under Ray a rank sees only the GPU it was given, so its local rank is 0.
         self.platform = current(c.trainer.device)
-        if c.trainer.num_threads or self.platform.name == "cpu":
-            torch.set_num_threads(c.trainer.num_threads or int(os.environ.get("OMP_NUM_THREADS", "1")))
+        threads = os.environ.get("OMP_NUM_THREADS")  # the user's environment wins over the default, not over the key
+        self.platform.set_threads(c.trainer.num_threads or (int(threads) if threads else None))
         self.platform.seed_all(c.trainer.seed)
         if c.trainer.deterministic:
             self.platform.set_deterministic()
@@ -79,6 +82,7 @@ class Worker:
             platform=self.platform,
             micro=MicroBatching(settings.ppo_micro_batch_size_per_gpu, settings.ppo_max_token_len_per_gpu),
             seed=c.trainer.seed,
+            weights=not self.blank,
         )
 
     def _rollout_engine(self) -> RolloutEngine:
@@ -88,7 +92,7 @@ class Worker:
         tokenizer = load_tokenizer(c.model, self.model_folder)
         hf_config = load_hf_config(c.model, self.model_folder)
         generation = load_generation_config(self.model_folder)
-        dtype = c.rollout.dtype or self.platform.compute_dtype
+        dtype = getattr(torch, c.rollout.dtype) if c.rollout.dtype else self.platform.compute_dtype
         return HfEngine(
             hf_config,
             tokenizer,
@@ -161,7 +165,12 @@ class Worker:
         with self._resident(role, with_optimizer=True) as engine:
             save_role(target, engine.state())
             if self.rank == 0:
-                save_huggingface_files(target, engine.model, load_tokenizer(self.config.model, self.model_folder))
+                save_huggingface_files(
+                    target,
+                    self.model_folder,
+                    config=engine.model.config,
+                    tokenizer=load_tokenizer(self.config.model, self.model_folder),
+                )
 
     def load(self, role: str, folder: str) -> None:
         with self._resident(role, with_optimizer=True) as engine:

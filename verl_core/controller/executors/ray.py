@@ -62,7 +62,7 @@ class RayExecutor:
         self._groups: list[RayGroup] = []
         self._started = False
 
-    async def start(self, config: RlxConfig, plan: Sequence[Placement], model_folder: str) -> dict[str, WorkerGroup]:
+    async def start(self, config: RlxConfig, plan: Sequence[Placement], model_folder: str, blank: bool = False) -> dict[str, WorkerGroup]:
         # Without this Ray sees the `uv run` that started the command and would start its workers through uv as well.
         os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -82,12 +82,12 @@ class RayExecutor:
             self._started = True
         groups: dict[str, WorkerGroup] = {}
         for placement in plan:
-            group = await self._start_pool(config, placement, model_folder, on_gpu)
+            group = await self._start_pool(config, placement, (model_folder, blank), on_gpu)
             self._groups.append(group)
             groups[placement.pool] = group
         return groups
 
-    async def _start_pool(self, config: RlxConfig, placement: Placement, model_folder: str, on_gpu: bool) -> RayGroup:
+    async def _start_pool(self, config: RlxConfig, placement: Placement, model: tuple[str, bool], on_gpu: bool) -> RayGroup:
         import ray
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -109,7 +109,7 @@ class RayExecutor:
                 num_cpus=1,
                 num_gpus=1 if on_gpu else 0,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(places, rank // placement.gpus_per_node),
-            ).remote(rank, placement.ranks, config, placement.roles, model_folder)
+            ).remote(rank, placement.ranks, config, placement.roles, *model)
             for rank in range(placement.ranks)
         ]
         group = RayGroup(actors)

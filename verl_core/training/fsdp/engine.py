@@ -1,5 +1,5 @@
-"""The FSDP2 engine: `TrainEngine` on a transformers model, from one CPU core in float32 (plain modules, no hooks) to many
-GPUs in bf16 (sharded parameters, gradients and optimizer state)."""
+"""The FSDP2 engine: `TrainEngine` on a transformers model, from one CPU core in float32 (plain modules, no hooks) to
+many GPUs in bf16 (sharded parameters, gradients and optimizer state)."""
 
 from __future__ import annotations
 
@@ -49,11 +49,13 @@ class FsdpEngine:
         total_steps: int | None = None,
         kind: Literal["causal_lm", "value"] | None = None,
         group: dist.ProcessGroup | None = None,
+        weights: bool = True,
     ):
         """Loads `path` (None: model.path) and shards it over `group` (None: all ranks, or this process alone).
 
         `kind` None: a value model for a CriticConfig, else a language model. `total_steps` spans the learning-rate
         schedule; `set_total_steps` may give it later. `micro` cuts mini-batches, and forwards that name no other rule.
+        weights=False: the folder's config is enough; parameters are not initialised before `load_state`.
         """
         self.role, self.platform, self.micro, self.group = role, platform, micro, group
         self.grad_clip = settings.grad_clip
@@ -71,7 +73,7 @@ class FsdpEngine:
                 model = replace(model, enable_gradient_checkpointing=checkpointing)
         kind = kind or ("value" if isinstance(settings, CriticConfig) else "causal_lm")
         load = load_value_model if kind == "value" else load_causal_lm
-        reads = not dist.is_initialized() or dist.get_rank(group) == 0
+        reads = weights and (not dist.is_initialized() or dist.get_rank(group) == 0)
         self.model = load(model, path, dtype=stored, device="cpu" if sharded else platform.device, weights=reads)
         if model.enable_gradient_checkpointing:
             _checkpoint_layers(self.model.body if isinstance(self.model, ValueModel) else self.model)
@@ -84,7 +86,7 @@ class FsdpEngine:
         self.snapshots: dict[str, memory.Snapshot] = {}
         self.away: frozenset[str] = frozenset()  # what is in host memory instead of on the device
 
-    # --- what the schedule and the optimizer are -----------------------------------------------------------------------
+    # --- what the schedule and the optimizer are ------------------------------------------------------------------
 
     def set_optimizer(self, optim: OptimConfig, total_steps: int | None = None) -> None:
         """Starts a fresh optimizer and schedule on the present weights (a new supervised phase, for instance)."""
@@ -97,7 +99,7 @@ class FsdpEngine:
         """Optimizer steps the schedule spans."""
         self.total_steps = total_steps
 
-    # --- computing -----------------------------------------------------------------------------------------------------
+    # --- computing ------------------------------------------------------------------------------------------------
 
     @torch.no_grad()
     def forward(
@@ -146,7 +148,8 @@ class FsdpEngine:
         return parts
 
     def _update(self, apply: bool) -> float:
-        """Applies the gradients unless they are not finite; the schedule moves on either way. Returns the learning rate."""
+        """Applies the gradients unless they are not finite; the schedule moves on either way. Returns the learning
+        rate."""
         if needs_total_steps(self.optim) and self.total_steps is None:
             raise ValueError(f"{self.role}: the learning-rate schedule needs set_total_steps")
         set_learning_rates(self.optimizers, self.optim, self.updates, self.total_steps or 0)
@@ -157,8 +160,8 @@ class FsdpEngine:
         return self.optimizers[-1].param_groups[0]["lr"]
 
     def _inputs(self, batch: Batch, micro: MicroBatching | None) -> Iterator[tuple[list[int] | None, PackedInput]]:
-        """Micro-batches as sequence indices and packed input. All ranks run equally many, since each runs collectives: a
-        rank with fewer repeats a sequence of two tokens that counts for nothing (index None)."""
+        """Micro-batches as sequence indices and packed input. All ranks run equally many, since each runs
+        collectives: a rank with fewer repeats a sequence of two tokens that counts for nothing (index None)."""
         rule = micro if micro is not None and micro != MicroBatching() else self.micro
         indices = micro_batches(batch.length_S, rule.sequences, rule.tokens)
         count = len(indices)
@@ -172,7 +175,7 @@ class FsdpEngine:
         for _ in range(count - len(indices)):
             yield None, PackedInput.of(_filler(), self.platform.device)
 
-    # --- weights -------------------------------------------------------------------------------------------------------
+    # --- weights --------------------------------------------------------------------------------------------------
 
     def _parameters(self) -> dict[str, Tensor]:
         """Trained tensors by Hugging Face name; tied ones once."""
@@ -181,7 +184,7 @@ class FsdpEngine:
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         self._bring_back(frozenset({"params"}))
         for name, p in self._parameters().items():
-            yield name, p.detach().full_tensor() if isinstance(p, DTensor) else p.detach()
+            yield name, (p.full_tensor() if isinstance(p, DTensor) else p).detach()
 
     def named_shards(self) -> Iterator[tuple[str, Tensor]]:
         for name, p in self._parameters().items():
@@ -210,7 +213,7 @@ class FsdpEngine:
         if missing := self.away & what:
             self.offload("device", missing)
 
-    # --- checkpoints ---------------------------------------------------------------------------------------------------
+    # --- checkpoints ----------------------------------------------------------------------------------------------
 
     def state(self) -> EngineState:
         names = {p: name for name, p in self._parameters().items()}
