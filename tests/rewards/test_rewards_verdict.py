@@ -1,0 +1,60 @@
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+from verl_core.rewards.verdict import Verdict, WrongReturn, failed, failure_summary, verdict_of
+
+
+@pytest.mark.parametrize(
+    "value", [1, 1.0, True, np.float32(1), np.int64(1), np.bool_(True), np.array(1.0), torch.tensor(1.0), Fraction(1)]
+)
+def test_every_kind_of_number_is_a_reward(value):
+    verdict = verdict_of(value)
+    assert verdict == Verdict(reward=1.0) and type(verdict.reward) is float
+    assert verdict_of({"score": value}) == verdict
+
+
+def test_rewards_keep_their_scale_and_accuracy_is_the_tasks_own():
+    assert [verdict_of(r).reward for r in (0, 0.5, 2)] == [0.0, 0.5, 2.0]
+    assert verdict_of(2).acc is None
+    assert verdict_of({"score": 2, "acc": True}).acc == 1.0
+
+
+def test_a_dict_gives_its_score_and_further_numbers():
+    verdict = verdict_of(
+        {"score": 0.5, "acc": False, "pred": 7, "format": np.float32(1), "note": "dropped", "none": None}
+    )
+    assert verdict == Verdict(reward=0.5, acc=0.0, pred="7", parts={"format": 1.0})
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (float("nan"), "nan"),
+        (float("inf"), "inf"),
+        (np.float32("-inf"), "-inf"),
+        (None, "None of type NoneType"),
+        ("1.0", "'1.0' of type str"),
+        ([1.0], "type list"),
+        ((1.0, {}), "type tuple"),
+        (np.ones(2), "type ndarray"),
+        ({"reward": 1}, r"no 'score'; its keys are \['reward'\]"),
+        ({"score": None}, "score is None"),
+        ({"score": 1, "acc": "yes"}, "acc is 'yes'"),
+        ({"score": 1, "extra": float("nan")}, "extra is nan"),
+    ],
+)
+def test_anything_else_is_refused_by_name(value, said):
+    with pytest.raises(WrongReturn, match=said):
+        verdict_of(value)
+
+
+def test_failures_are_counted_by_reason_and_apart_from_wrong_answers():
+    verdicts = [Verdict(1.0), Verdict(0.0), failed("timeout"), failed("timeout"), failed("crash")]
+    summary = failure_summary(verdicts)
+    assert (summary.total, summary.count, summary.reasons) == (5, 3, {"timeout": 2, "crash": 1})
+    assert not summary.every_one
+    assert str(summary) == "3 of 5 scores failed: 2 x timeout; 1 x crash"
+    assert failure_summary(verdicts[2:]).every_one and not failure_summary([]).every_one
