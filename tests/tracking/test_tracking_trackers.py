@@ -106,6 +106,8 @@ def test_console_line():
     assert line.startswith("step 12/60  reward 0.300  val 0.960  length 16.2  kl 0.0012  entropy 0.210  grad 0.42")
     assert "tok/s 21,300" in line and line.endswith(" left\n") and line.count("\n") == 1
     assert "\x1b" not in line
+    console.log(13, {"actor/ppo_kl": -4e-8})  # rounding, not a negative divergence
+    assert "  kl 0.0000  " in out.getvalue()
 
 
 def test_console_names_sources_when_there_are_several_and_counts_time_from_the_resumed_step():

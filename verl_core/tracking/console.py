@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.text import Text
 
 # (metric, word on the line, format), in the order of the line; absent metrics are left out.
-FIELDS = (
-    ("critic/score/mean", "reward", "{:.3f}"),
+REWARD = ("critic/score/mean", "reward", "{:.3f}")
+AFTER_VALIDATION = (
     ("response_length/mean", "length", "{:.1f}"),
-    ("actor/ppo_kl", "kl", "{:.2g}"),
+    ("actor/ppo_kl", "kl", "{:z.4f}"),
     ("actor/entropy", "entropy", "{:.3f}"),
     ("actor/grad_norm", "grad", "{:.2g}"),
     ("perf/throughput", "tok/s", "{:,.0f}"),
@@ -38,23 +38,21 @@ class ConsoleTracker:
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         width = len(str(self._total or step))
         line = Text(f"step {step:>{width}}" + (f"/{self._total}" if self._total else ""), style="bold")
-        for name, word, form in (*FIELDS[:1], ("", "", ""), *FIELDS[1:]):
+        if REWARD[0] in metrics:
+            self._field(line, REWARD[1], REWARD[2].format(metrics[REWARD[0]]), "green")
+        scores = {name.removeprefix(VAL_PREFIX): v for name, v in metrics.items() if name.startswith(VAL_PREFIX)}
+        for source, value in sorted(scores.items()):
+            self._field(line, "val" if len(scores) == 1 else f"val[{source}]", f"{value:.3f}", "cyan")
+        for name, word, form in AFTER_VALIDATION:
             if name in metrics:
-                self._field(line, word, form.format(metrics[name]), "green" if word == "reward" else "")
-            elif not name:
-                self._validation(line, metrics)
+                self._field(line, word, form.format(metrics[name]))
         if self._total and self._first < step < self._total:
             left = (time.monotonic() - self._began) / (step - self._first) * (self._total - step)
             line.append(f"  {clock(left)} left", style="dim")
         self._console.print(line)
 
-    def _validation(self, line: Text, metrics: Mapping[str, float]) -> None:
-        scores = {name.removeprefix(VAL_PREFIX): v for name, v in metrics.items() if name.startswith(VAL_PREFIX)}
-        for source, value in sorted(scores.items()):
-            self._field(line, "val" if len(scores) == 1 else f"val[{source}]", f"{value:.3f}", "cyan")
-
     @staticmethod
-    def _field(line: Text, word: str, value: str, style: str) -> None:
+    def _field(line: Text, word: str, value: str, style: str = "") -> None:
         line.append(f"  {word} ", style="dim")
         line.append(value, style=style)
 

@@ -44,15 +44,15 @@ class Timer:
         """The step's metrics, and a new step begins.
 
         tokens: prompt and response tokens of the step on all ranks; response_tokens: those the model produced. With
-        tokens = 0 (validation before the first step) the rates are left out.
+        tokens = 0 (validation before the first step) the step's time and the rates are left out.
         Returns timing_s/*, timing_per_token_ms/*, perf/{time_per_step, total_num_tokens, throughput}; throughput is
         tokens a second on each rank, as veRL's.
         """
         step = time.perf_counter() - self._began
-        seconds = dict(self._phase) | {"step": step}
-        metrics = {f"timing_s/{name}": s for name, s in seconds.items()}
+        metrics = self.unlogged()
         if tokens:
-            for name, s in seconds.items():
+            metrics["timing_s/step"] = step
+            for name, s in self._phase.items():
                 count = response_tokens if name in RESPONSE_PHASES else tokens
                 if name not in NOT_PER_TOKEN and count:
                     metrics[f"timing_per_token_ms/{name}"] = 1000 * s / count
