@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -129,7 +129,7 @@ def packed_attention(
         cu, longest = packing.cu_seqlens_S1, packing.T
         window = (-1 if sliding_window is None else sliding_window - 1, 0)
         out_NHD = varlen_attn(q_NHD, k_NKD, v_NKD, cu, cu, longest, longest, scale=scaling, window_size=window)
-        return out_NHD[None], None
+        return cast(Tensor, out_NHD)[None], None
     # Padding lies behind each sequence, where causal attention cannot see it, so no padding mask is needed.
     q, k, v = (packing.pad(x).transpose(1, 2) for x in (q_NHD, k_NKD, v_NKD))  # [S, H, T, D]
     mask_TT = _window_mask(packing, sliding_window)

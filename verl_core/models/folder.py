@@ -22,12 +22,11 @@ _WEIGHT_FILES = ["*.safetensors"]
 
 
 def resolve(path: str | Path, *, config: bool = True, weights: bool = True) -> Path:
-    """The folder of a model: `path` itself when it is one, else the snapshot of the hub repository of that name (downloaded
-    when it is not in the cache). `config` and `weights` say what it must hold, beside a tokenizer.
+    """The folder of a model: `path` itself when it is one, else the snapshot of the hub repository of that name
+    (downloaded when it is not in the cache). `config` and `weights` say what it must hold, beside a tokenizer.
 
-    Raises UserError for a folder that lacks them and for an unknown or gated repository, EnvError when the hub cannot be
-    reached.
-    """
+    Raises UserError for a folder that lacks them and for an unknown or gated repository, EnvError when the hub cannot
+    be reached."""
     folder = Path(path).expanduser()
     name = str(path)
     if not folder.is_dir():
@@ -93,8 +92,8 @@ def _check_weights(folder: Path) -> None:
 
 
 def load_hf_config(model: ModelConfig, path: str | Path | None = None) -> PreTrainedConfig:
-    """The config.json of `path` (None: model.path) with model.override_config applied. Raises UserError for an unknown field
-    or architecture, and for one that cannot run packed."""
+    """The config.json of `path` (None: model.path) with model.override_config applied. Raises UserError for an
+    unknown field or architecture, and for one that cannot run packed."""
     folder = resolve(path or model.path, weights=False)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=model.trust_remote_code)

@@ -1,4 +1,5 @@
-"""Models from Hugging Face folders: the network for a role, and what surrounds it lives in `folder.py` and `tokenizer.py`.
+"""Models from Hugging Face folders: the network for a role, and what surrounds it lives in `folder.py` and
+`tokenizer.py`.
 
 Weights are read in the dtype asked for, tied embeddings stay one parameter, and a model cut over several processes is
 read once: other ranks build the same network without touching its memory and are sent their pieces.
@@ -33,7 +34,7 @@ __all__ = [
     "resolve",
 ]
 
-HEAD = "score"  # transformers' name of a token classification head
+HEAD = ("score.weight", "score.bias")  # transformers' names for a token classification head
 
 
 class ValueModel(nn.Module):
@@ -45,7 +46,7 @@ class ValueModel(nn.Module):
         self.config = body.config
         self.prefix = prefix
         self.add_module(prefix, body)
-        self.add_module(HEAD, nn.Linear(body.config.get_text_config().hidden_size, 1, dtype=body.dtype))
+        self.score = nn.Linear(body.config.get_text_config().hidden_size, 1, dtype=body.dtype)
         nn.init.zeros_(self.score.weight)
         nn.init.zeros_(self.score.bias)
 
@@ -65,10 +66,12 @@ def load_causal_lm(
 ) -> PreTrainedModel:
     """The language model of a folder or hub name (`path`, else model.path) in `dtype` on `device`, in eval mode.
 
-    `attn` is transformers' attention name. weights=False: right shapes and buffers, parameters not initialised (they are
-    to be overwritten). Raises UserError for a folder that lacks something or weights that do not fit the config.
+    `attn` is transformers' attention name. weights=False: right shapes and buffers, parameters not initialised (they
+    are to be overwritten). Raises UserError for a folder that lacks something or weights that do not fit the config.
     """
-    return _load(AutoModelForCausalLM, model, path, dtype, attn, weights).to(device)
+    network = _load(AutoModelForCausalLM, model, path, dtype, attn, weights)
+    nn.Module.to(network, device)  # plainly: transformers' own `to` also judges quantised models
+    return network
 
 
 def load_value_model(
@@ -80,8 +83,8 @@ def load_value_model(
     attn: str = PACKED,
     weights: bool = True,
 ) -> ValueModel:
-    """The body of a model with a value head: the folder's own where it holds `score` (a saved critic or a reward model with
-    one output), else zeros, so that the first values are 0. Arguments and errors as `load_causal_lm`."""
+    """The body of a model with a value head: the folder's own where it holds `score` (a saved critic or a reward
+    model with one output), else zeros, so that the first values are 0. Arguments and errors as `load_causal_lm`."""
     body = _load(AutoModel, model, path, dtype, attn, weights)
     value_model = ValueModel(body, body.base_model_prefix or "model")
     value_model.config.num_labels = 1
@@ -106,7 +109,7 @@ def _load(
     except (RuntimeError, OSError, ValueError) as error:  # sizes that differ, a cut file, an unknown architecture
         raise UserError(
             f"cannot load the model in {folder}: {_first_line(error)}", hint="check its config.json and weights"
-        )
+        ) from error
     if missing := sorted(report["missing_keys"]):
         raise UserError(
             f"{folder} lacks weights of {len(missing)} parameters, e.g. {missing[0]}",
@@ -119,7 +122,7 @@ def _load_head(value_model: ValueModel, folder: Path) -> None:
     """Copies `score.weight` and `score.bias` from the folder's safetensors files, where they are."""
     for file in sorted(folder.glob("*.safetensors")):
         with safe_open(file, framework="pt") as stored:
-            for name in {f"{HEAD}.weight", f"{HEAD}.bias"} & set(stored.keys()):
+            for name in set(HEAD) & set(stored.keys()):
                 _copy_head(value_model.get_parameter(name), stored.get_tensor(name), name, file)
 
 

@@ -37,8 +37,8 @@ def load_tokenizer(model: ModelConfig, path: str | Path | None = None) -> PreTra
 def eos_ids(
     tokenizer: PreTrainedTokenizerBase, generation_config: GenerationConfig | None, config: PreTrainedConfig
 ) -> tuple[int, ...]:
-    """Every id that ends an answer: the generation config's (one or a list) and the tokenizer's; the model config's only
-    where the generation config names none. Without repeats, in that order; empty when nothing names one."""
+    """Every id that ends an answer: the generation config's (one or a list) and the tokenizer's; the model config's
+    only where the generation config names none. Without repeats, in that order; empty when nothing names one."""
     generation = _ids(generation_config.eos_token_id) if generation_config is not None else []
     own = generation or _ids(getattr(config, "eos_token_id", None))
     return tuple(dict.fromkeys([*own, *_ids(tokenizer.eos_token_id)]))

@@ -30,7 +30,8 @@ class Platform:
     hardware: str  # for people: "NVIDIA H200", "AMD EPYC 9R14"
 
     def set_device(self, local_rank: int | None = None) -> None:
-        """Makes GPU `local_rank` (None: this platform's) the current one. Call once, before the process group is made."""
+        """Makes GPU `local_rank` (None: this platform's) the current one. Call once, before the process group is
+        made."""
         if self.name == "cuda":
             torch.cuda.set_device(self.device if local_rank is None else local_rank)
 
@@ -40,7 +41,8 @@ class Platform:
             torch.cuda.synchronize(self.device)
 
     def memory_stats(self) -> dict[str, float]:
-        """GiB by metric name: peak allocated and reserved on a GPU since the last `reset_peak`, resident peak on a CPU."""
+        """GiB by metric name: peak allocated and reserved on a GPU since the last `reset_peak`, resident peak on a
+        CPU."""
         if self.name == "cuda":
             return {
                 "max_memory_allocated_gb": torch.cuda.max_memory_allocated(self.device) / GIB,
@@ -99,7 +101,7 @@ def current(device: Literal["auto", "cpu", "cuda"] = "auto", local_rank: int | N
     return Platform(
         name="cuda",
         device=torch.device("cuda", rank),
-        backend="nccl",
+        comm_backend="nccl",
         compute_dtype=torch.bfloat16 if bf16 else torch.float32,
         hardware=torch.cuda.get_device_name(rank),
     )

@@ -23,8 +23,9 @@ def token_stats(
     entropy: bool,
     chunk_elements: int = CHUNK_ELEMENTS,
 ) -> tuple[Tensor, Tensor | None]:
-    """Log-prob of ids_K under softmax(head(hidden) / temperature) and, when asked for, the entropy of that distribution in
-    nats. Shapes [K], float32; differentiable. With more than one chunk the logits are computed again in the backward pass."""
+    """Log-prob of ids_K under softmax(head(hidden) / temperature) and, when asked for, the entropy of that
+    distribution in nats. Shapes [K], float32; differentiable. With more than one chunk the logits are computed again
+    in the backward pass."""
     rows = max(1, chunk_elements // vocabulary)
     if len(ids_K) <= rows:
         return _stats(hidden_KD, ids_K, head, temperature, entropy)
@@ -47,8 +48,8 @@ def _stats(
 
 
 class _Entropy(torch.autograd.Function):
-    """Entropy -sum p log p of rows of log-probs. Own function: it keeps no second [K, V] tensor for the backward pass, and
-    a zero probability (log-prob -inf) adds 0 rather than NaN."""
+    """Entropy -sum p log p of rows of log-probs. Own function: it keeps no second [K, V] tensor for the backward
+    pass, and a zero probability (log-prob -inf) adds 0 rather than NaN."""
 
     @staticmethod
     def forward(ctx, logp_KV: Tensor) -> Tensor:

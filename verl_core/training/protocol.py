@@ -1,5 +1,5 @@
-"""The border of a training engine. One instance lives on each rank of its pool; every method is called on all ranks with
-each rank's share of the data, in the same order."""
+"""The border of a training engine. One instance lives on each rank of its pool; every method is called on all ranks
+with each rank's share of the data, in the same order."""
 
 from __future__ import annotations
 

@@ -15,9 +15,8 @@ def warmup_steps(optim: OptimConfig, total_steps: int) -> int:
 def factor(optim: OptimConfig, step: int, total_steps: int) -> float:
     """What lr is multiplied by in optimizer step `step` (the first is 0).
 
-    Warm-up rises as (step + 1) / warmup, so that its last step runs at lr. Then: constant; or from 1 down to min_lr_ratio
-    at the last step, along half a cosine (arXiv 1608.03983) or a straight line.
-    """
+    Warm-up rises as (step + 1) / warmup, so that its last step runs at lr. Then: constant; or from 1 down to
+    min_lr_ratio at the last step, along half a cosine (arXiv 1608.03983) or a straight line."""
     warmup = warmup_steps(optim, total_steps)
     if step < warmup:
         return (step + 1) / warmup

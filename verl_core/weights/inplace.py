@@ -5,6 +5,6 @@ from verl_core.training.protocol import TrainEngine
 
 
 def push(engine: TrainEngine, rollout: RolloutEngine, version: int) -> None:
-    """Gives `rollout` the present weights as `version`. An unsharded trainer gives its live tensors, which the engine may
-    share rather than copy; a sharded one gathers each. Called on all ranks of the trainer."""
+    """Gives `rollout` the present weights as `version`. An unsharded trainer gives its live tensors, which the engine
+    may share rather than copy; a sharded one gathers each. Called on all ranks of the trainer."""
     rollout.update_weights(engine.named_weights(), version)

@@ -1,5 +1,5 @@
-"""Joining the metrics of micro-batches and ranks. A metric's parts add up exactly (see `Metric`), so that what is logged
-does not depend on how a mini-batch was cut."""
+"""Joining the metrics of micro-batches and ranks. A metric's parts add up exactly (see `Metric`), so that what is
+logged does not depend on how a mini-batch was cut."""
 
 from __future__ import annotations
 

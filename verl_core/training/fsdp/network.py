@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -18,8 +19,8 @@ from verl_core.training.logprob import token_stats
 
 @dataclass(frozen=True)
 class PackedInput:
-    """One micro-batch on the device. `token_K` are the K places on the N axis that quantities are wanted for (mask 1, not
-    first in their sequence); what is known of token i comes from the hidden state at i-1."""
+    """One micro-batch on the device. `token_K` are the K places on the N axis that quantities are wanted for (mask 1,
+    not first in their sequence); what is known of token i comes from the hidden state at i-1."""
 
     ids_1N: Tensor
     position_1N: Tensor
@@ -37,7 +38,8 @@ class PackedInput:
 
 
 class TokenNetwork(nn.Module):
-    """Wraps a language model or a `ValueModel`. It is the root that is sharded, so that the output layer runs inside it."""
+    """Wraps a language model or a `ValueModel`. It is the root that is sharded, so that the output layer runs inside
+    it."""
 
     def __init__(self, model: PreTrainedModel | ValueModel):
         super().__init__()
@@ -45,7 +47,7 @@ class TokenNetwork(nn.Module):
 
     def forward(self, x: PackedInput, needs: frozenset[Need], temperature: float) -> dict[Need, Tensor]:
         """The quantities needed, each [K] float32."""
-        body = self.model.body if isinstance(self.model, ValueModel) else self.model.base_model
+        body: nn.Module = self.model.body if isinstance(self.model, ValueModel) else self.model.base_model
         hidden_ND = body(
             input_ids=x.ids_1N, position_ids=x.position_1N, use_cache=False, packing=x.packing
         ).last_hidden_state[0]
@@ -62,8 +64,9 @@ class TokenNetwork(nn.Module):
 
     def head(self, hidden_KD: Tensor) -> Tensor:
         """Logits as the architecture's own forward makes them: output layer, scale, soft cap."""
-        config = self.model.config.get_text_config()
-        logits_KV = self.model.get_output_embeddings()(hidden_KD)
+        model = cast(PreTrainedModel, self.model)
+        config = model.config.get_text_config()
+        logits_KV: Tensor = model.get_output_embeddings()(hidden_KD)
         if scale := getattr(config, "logit_scale", None):  # Cohere
             logits_KV = logits_KV * scale
         if divisor := getattr(config, "logits_scaling", None):  # Granite

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
@@ -29,9 +30,7 @@ def build_optimizers(network: nn.Module, optim: OptimConfig) -> list[Optimizer]:
         )
     if rest:
         optimizers.append(
-            AdamW(
-                rest, lr=optim.lr, betas=tuple(optim.betas), eps=optim.eps, weight_decay=optim.weight_decay, fused=True
-            )
+            AdamW(rest, lr=optim.lr, betas=optim.betas, eps=optim.eps, weight_decay=optim.weight_decay, fused=True)
         )
     for group in (g for o in optimizers for g in o.param_groups):
         group["peak_lr"] = group["lr"]
@@ -52,8 +51,8 @@ def set_learning_rates(optimizers: list[Optimizer], optim: OptimConfig, step: in
 
 
 def clip_gradients(network: nn.Module, max_norm: float) -> float:
-    """Scales all gradients so that their global 2-norm is at most `max_norm`; returns the norm before. A norm that is not
-    finite leaves them as they are."""
+    """Scales all gradients so that their global 2-norm is at most `max_norm`; returns the norm before. A norm that is
+    not finite leaves them as they are."""
     grads = [p.grad for p in network.parameters() if p.grad is not None]
     total = nn.utils.get_total_norm(grads)
     norm = float(total.full_tensor() if isinstance(total, DTensor) else total)

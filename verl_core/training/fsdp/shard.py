@@ -1,5 +1,5 @@
-"""Cutting a network over ranks with FSDP2: one group a decoder layer, the rest (embeddings, norm, output layer) with the
-root. Rank 0 reads the weights; the others are sent their pieces."""
+"""Cutting a network over ranks with FSDP2: one group a decoder layer, the rest (embeddings, norm, output layer) with
+the root. Rank 0 reads the weights; the others are sent their pieces."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def device_mesh(platform: Platform, group: dist.ProcessGroup | None) -> DeviceMe
 
 
 def shard(network: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, reshard_after_forward: bool) -> None:
-    """Shards in place: parameters become DTensors on the mesh's devices, gathered in `dtype` for each layer's forward and
-    backward. Gradients are summed over ranks (not averaged) in float32."""
+    """Shards in place: parameters become DTensors on the mesh's devices, gathered in `dtype` for each layer's forward
+    and backward. Gradients are summed over ranks (not averaged) in float32."""
     full = {name: tensor.detach() for name, tensor in network.named_parameters()} if mesh.get_rank() == 0 else {}
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for layer in decoder_layers(network):
@@ -70,8 +70,8 @@ def fsdp_modules(network: nn.Module) -> Iterator[FSDPModule]:
 
 
 def reshard(network: nn.Module) -> None:
-    """Frees gathered parameters. Needed after a forward without backward: the root keeps its own gathered, and would not
-    see later changes of the sharded ones."""
+    """Frees gathered parameters. Needed after a forward without backward: the root keeps its own gathered, and would
+    not see later changes of the sharded ones."""
     for module in fsdp_modules(network):
         module.reshard()
 

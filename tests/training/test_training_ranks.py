@@ -1,0 +1,111 @@
+"""Two ranks over gloo compute what one rank computes, and read each other's state."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.distributed.tensor import DTensor
+from training_tiny import SMOOTH, NllEntropy, Squared, make_batch, make_engine, totals, weights, write_model
+
+from verl_core.config.schema import OptimConfig
+from verl_core.training.protocol import EngineState, MicroBatching
+
+MUON = OptimConfig(optimizer="muon", lr=1e-2, eps=1e-3, muon_lr=0.02)
+SHARES = {
+    "uneven": [[0, 2, 3, 5], [1, 4]],  # with one sequence a micro-batch: four against two
+    "empty": [[0, 1, 2, 3, 4, 5], []],
+}
+
+
+def whole(state: EngineState) -> EngineState:
+    """The state with every tensor gathered: what a checkpoint of any world size amounts to."""
+    gather = lambda d: {k: (v.full_tensor() if isinstance(v, DTensor) else v).clone() for k, v in d.items()}  # noqa: E731
+    return EngineState(gather(state.weights), gather(state.optimizer), state.scalars)
+
+
+def run_steps(folder: Path, share, options, loss, steps: int, start: EngineState | None = None):
+    batch = make_batch()
+    engine = make_engine(folder, **options)
+    if start is not None:
+        engine.load_state(start)
+    engine.snapshot("first")
+    metrics = [engine.step(batch.select(share), loss, totals(batch)) for _ in range(steps)]
+    logp = engine.forward(batch.select(share), loss.needs)
+    with engine.use("first"):
+        old = engine.forward(batch.select(share), loss.needs)
+    return {
+        "metrics": metrics,
+        "weights": weights(engine),
+        "state": whole(engine.state()),
+        "out": logp,
+        "old": old,
+        "sharded": all(isinstance(t, DTensor) for _, t in engine.named_shards()),
+    }
+
+
+def _rank(rank: int, port: int, out: str, folder: Path, shares, *arguments) -> None:
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    result = run_steps(folder, shares[rank], *arguments)
+    dist.barrier()
+    dist.destroy_process_group()
+    torch.save(result, f"{out}/{rank}.pt")
+
+
+def two_ranks(tmp_path: Path, folder: Path, shares, *arguments) -> list[dict]:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    mp.spawn(_rank, (port, str(tmp_path), folder, shares, *arguments), nprocs=2)
+    return [torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in range(2)]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+def close(got: dict, want: dict) -> None:
+    assert got.keys() == want.keys()
+    for name in want:
+        torch.testing.assert_close(got[name], want[name], rtol=1e-5, atol=1e-6, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.parametrize(
+    ("share", "options", "loss"),
+    [
+        ("uneven", dict(optim=SMOOTH, micro=MicroBatching(sequences=1)), NllEntropy()),
+        ("empty", dict(optim=MUON, checkpointing=True), NllEntropy()),
+        ("uneven", dict(role="critic", micro=MicroBatching(tokens=12)), Squared()),
+    ],
+    ids=["adamw", "muon", "critic"],
+)
+def test_two_ranks_equal_one_and_exchange_state(tmp_path, folder, share, options, loss):
+    one = run_steps(folder, range(6), options, loss, steps=2)
+    two = two_ranks(tmp_path, folder, SHARES[share], options, loss, 2)
+    for rank in two:
+        assert rank["sharded"] and not one["sharded"]
+        for got, want in zip(rank["metrics"], one["metrics"], strict=True):
+            assert got == pytest.approx(want, rel=1e-5)
+        close(rank["weights"], one["weights"])
+        close(rank["state"].optimizer, one["state"].optimizer)
+        assert rank["state"].scalars == one["state"].scalars
+    batch = make_batch()
+    place_N = batch.token_index(torch.tensor(sum(SHARES[share], [])))
+    for part in ("out", "old"):
+        for need in loss.needs:
+            got = torch.cat([rank[part][need] for rank in two])
+            torch.testing.assert_close(got, one[part][need][place_N], rtol=1e-4, atol=1e-5)
+
+    onward = run_steps(folder, range(6), options, loss, 1, one["state"])
+    from_two = run_steps(folder, range(6), options, loss, 1, two[0]["state"])
+    assert from_two["metrics"][0] == pytest.approx(onward["metrics"][0], rel=1e-5)
+    close(from_two["weights"], onward["weights"])
+    from_one = two_ranks(tmp_path, folder, SHARES[share], options, loss, 1, one["state"])
+    assert from_one[1]["metrics"][0] == pytest.approx(onward["metrics"][0], rel=1e-5)
+    close(from_one[1]["weights"], onward["weights"])
