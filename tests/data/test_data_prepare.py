@@ -2,6 +2,7 @@ import gzip
 import hashlib
 import json
 import os
+import resource
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -153,3 +154,18 @@ def test_the_hubs_own_layout_is_read(tmp_path):
         pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "main" / f"{split}-00000-of-00001.parquet")
     for rows in gsm8k.prepare(tmp_path).splits.values():
         assert [r["reward_model"]["ground_truth"] for r in rows] == ["1005", "-3"]
+
+
+def test_a_full_disk_is_exit_1_and_the_earlier_files_are_still_whole(tmp_path, prepare):
+    source, out = write_source(tmp_path / "src"), tmp_path / "out"
+    prepare("gsm8k", "--source", source, "--out", out)
+    before = {p.name: p.read_bytes() for p in out.iterdir()}
+    write_source(tmp_path / "src", ROWS[:1])
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # every larger file fails as on a full disk
+    try:
+        done = prepare("gsm8k", "--source", source, "--out", out)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert done.returncode == 1 and f"{out} cannot be written" in done.stderr
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == before
