@@ -40,7 +40,7 @@ def check(config: RlxConfig, origins: Mapping[str, str]) -> Report:
         *_algorithm(said, e),
         *_rollout(said, e),
     ]
-    return Report(errors, [*idle_keys(e, origins)])
+    return Report(errors, [*idle_keys(config, e, origins)])
 
 
 class _Said:

@@ -101,8 +101,9 @@ def _merge(layers: Sequence[Layer], words: Sequence[Override]) -> dict[str, Any]
             assign(tree, steps(word.path), word.value)
         except IndexError as error:
             failures.append(Problem(word.path, word.value, str(error)).line(COMMAND_LINE))
-    tree, more = interpolate(tree)
-    _stop([*failures, *more])
+    tree, problems = interpolate(tree)
+    origins = _origins(tree, layers, words)
+    _stop([*failures, *(problem.line(origins.get(problem.path, "interpolation")) for problem in problems)])
     return tree
 
 

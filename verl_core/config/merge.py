@@ -7,7 +7,7 @@ only for a configuration that has an interpolation in it.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from verl_core.config.typed import leaves, plain
+from verl_core.config.typed import MISSING, Problem, leaves, plain
 
 
 def overlay(base: dict[str, Any], layer: Mapping[str, Any]) -> None:
@@ -40,14 +40,14 @@ def assign(tree: dict[str, Any], steps: Sequence[str], value: Any) -> None:
         node[last] = plain(value)
 
 
-def interpolate(tree: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The tree with every `${key}` and `${oc.env:NAME}` replaced, and a line for each that cannot be."""
+def interpolate(tree: dict[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
+    """The tree with every `${key}` and `${oc.env:NAME}` replaced, and what cannot be."""
     if not any("${" in str(value) for _, value in leaves(tree)):
         return tree, []
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    failures: list[str] = []
+    problems: list[Problem] = []
 
     def resolved(node: Any, path: str) -> Any:
         if not OmegaConf.is_config(node):
@@ -59,14 +59,13 @@ def interpolate(tree: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
             try:
                 items[key] = resolved(node[key], place)
             except (OmegaConfBaseException, RecursionError) as error:
-                failures.append(f"{place}: {_first_line(error)}")
+                problems.append(Problem(place, MISSING, _first_line(error)))
         return list(items.values()) if is_list else items
 
     try:
-        return resolved(OmegaConf.create(tree), ""), failures
+        return resolved(OmegaConf.create(tree), ""), problems
     except OmegaConfBaseException as error:  # `${` that is not an interpolation at all
-        key = getattr(error, "full_key", None)
-        return tree, [f"{key}: {_first_line(error)}" if key else _first_line(error)]
+        return tree, [Problem(getattr(error, "full_key", None) or "${", MISSING, _first_line(error))]
 
 
 def _first_line(error: BaseException) -> str:

@@ -153,13 +153,13 @@ RULES = [
 ]
 
 
-def idle_keys(config: RlxConfig, origins: Mapping[str, str]) -> Iterator[str]:
-    """One warning for each reason and layer: the keys someone set that have no effect in this effective configuration,
-    and the switch. Keys at their default, and explicit nulls, ask for nothing."""
+def idle_keys(config: RlxConfig, effective: RlxConfig, origins: Mapping[str, str]) -> Iterator[str]:
+    """One warning for each reason and layer: the keys someone set that have no effect, and the switch. Keys at their
+    default, and explicit nulls, ask for nothing."""
     given = [key for key, origin in origins.items() if origin != "default" and _is_set(config, key)]
     for rule in RULES:
         keys = [key for key in given if _covers(rule, key)]
-        if keys and rule.idle(config):
+        if keys and rule.idle(effective):
             for origin in dict.fromkeys(origins[key] for key in keys):
                 own = [key for key in keys if origins[key] == origin]
                 verb = "has" if len(own) == 1 else "have"

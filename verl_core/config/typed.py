@@ -89,8 +89,6 @@ def build(tp: Any, value: Any, path: str, problems: list[Problem], partial: bool
     """
     if partial and isinstance(value, str) and "${" in value:
         return value
-    if value == "???":
-        return _wrong(path, value, "must be set", problems)
     if dataclasses.is_dataclass(tp):
         return _build_section(typing.cast(type, tp), value, path, problems, partial)
     origin, args = typing.get_origin(tp), typing.get_args(tp)

@@ -203,6 +203,7 @@ SUBTREES = {
     "actor.policy_loss": "only loss_mode, and only vanilla",
     "actor.fsdp_config": "not a key of FSDP2 here: see model_dtype, dtype, reshard_after_forward and the two offloads",
     "critic.fsdp_config": "not a key of FSDP2 here: see model_dtype, dtype, reshard_after_forward and the two offloads",
+    "critic.fsdp": "set critic.fsdp_config",
     "critic.model.fsdp_config": "set critic.fsdp_config",
     "algorithm.pf_ppo": "not built",
     "algorithm.filter_groups": "dynamic sampling is not built yet",

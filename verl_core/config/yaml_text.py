@@ -34,9 +34,11 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen: set[str] = set()
         for key, _ in node.value:
-            if key.tag != "tag:yaml.org,2002:merge" and key.value in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} given twice", key.start_mark)
-            if isinstance(key.value, str):
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"key {key.value!r} given twice", key.start_mark
+                    )
                 seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 

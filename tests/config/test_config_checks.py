@@ -1,0 +1,169 @@
+"""Contradictions and arithmetic are refused with their numbers, all at once; idle keys warn."""
+
+import re
+
+import pytest
+
+from verl_core.config.compose import resolve
+from verl_core.config.errors import UserError
+from verl_core.config.no_effect import RULES
+from verl_core.config.ranges import RANGES
+from verl_core.config.typed import leaf_types
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["data.train_batch_size=20"], "20 = 1 x 16 [+] 4"),
+        (["actor.ppo_mini_batch_size=6"], "16 = 2 x 6 [+] 4"),
+        (["cluster.nproc=256"], "= 128 sequences are fewer than the 256 ranks of actor.pool 'main'"),
+        (["actor.ppo_max_token_len_per_gpu=1000"], "exclude each other"),
+        (["actor.ppo_micro_batch_size_per_gpu=null"], "both are null; for example"),
+        (
+            ["actor.ppo_micro_batch_size_per_gpu=null", "actor.ppo_max_token_len_per_gpu=87"],
+            r"64 .* \+ data.max_response_length=24 .*= 88 tokens",
+        ),
+        (["rollout.log_prob_max_token_len_per_gpu=87"], "rollout.log_prob_max_token_len_per_gpu=87 .*cannot hold"),
+        (
+            ["ref.log_prob_micro_batch_size_per_gpu=1", "ref.log_prob_max_token_len_per_gpu=100"],
+            "ref.log_prob.*exclude each other",
+        ),
+        (["rollout.n=1"], "grpo compares .* needs at least 2"),
+        (["algorithm.name=rloo", "rollout.n=1"], "rloo compares"),
+        (["algorithm.name=ppo", "critic.enable=false"], "gae needs a critic"),
+        (["algorithm.name=ppo", "critic.ppo_mini_batch_size=7"], "critic.ppo_mini_batch_size=7.*16 = 2 x 7 [+] 2"),
+        (["actor.clip_ratio_c=1"], r"not in \(1, inf\)"),
+        (["actor.clip_ratio=0"], r"not in \(0, 1\)"),
+        (["rollout.temperature=0"], r"not in \(0, inf\)"),
+        (["rollout.top_k=0"], r"not in \[1, inf\) or -1"),
+        (["warmup.phases[0].optim.lr=0"], r"warmup.phases\[0\].optim.lr=0.0 .*profile smoke|command line"),
+        (["actor.optim.betas=[0.9, 1.0]"], r"actor.optim.betas\[1\]=1.0"),
+        (["cluster.pools.a.gpus=0"], "cluster.pools.a.gpus=0"),
+        (["actor.pool=x"], "actor.pool='x' .*no such pool; cluster.pools has main"),
+        (["rollout.pool=x"], "rollout.pool='x'"),
+        (["cluster.pools.main.gpus=1", "cluster.pools.b.gpus=1"], "cluster.pools.b: no role runs there"),
+        (["cluster.pools.main.gpus=1", "cluster.nproc=2"], "shorthand for one pool, but cluster.pools names main"),
+        (["cluster.nproc=2", "cluster.nnodes=2"], "cluster.nproc alone"),
+        (["cluster.nproc=2", "cluster.executor=local"], "pool main has 1 x 2: set cluster.executor=ray"),
+        (
+            ["cluster.pools.main.gpus=1", "cluster.pools.b.gpus=1", "rollout.pool=b"],
+            "one process, but rollout.pool is 'b', actor.pool 'main'",
+        ),
+        (
+            ["rollout.engine=vllm", "cluster.nproc=4", "rollout.tensor_model_parallel_size=3"],
+            "does not divide the 4 ranks",
+        ),
+        (["rollout.max_model_len=64"], "leaves no room for an answer"),
+        (["algorithm.name=grop"], "expected one of ppo, grpo, .*did you mean grpo"),
+        (["algorithm.adv_estimator=gea"], "did you mean gae"),
+        (["actor.policy_loss.loss_mode=gspo"], "expected one of vanilla"),
+        (["critic.loss_agg_mode=mean"], "expected one of token-mean"),
+    ],
+)
+def test_refused_before_anything_starts(words, message):
+    with pytest.raises(UserError, match=message):
+        resolve("smoke", words)
+
+
+def test_all_contradictions_at_once():
+    words = ["data.train_batch_size=20", "rollout.n=1", "actor.ppo_max_token_len_per_gpu=30"]
+    with pytest.raises(UserError) as caught:
+        resolve("smoke", words)
+    assert caught.value.message.startswith("4 problems in the configuration:")
+
+
+def test_what_looks_alike_and_is_right():
+    resolve("smoke", ["cluster.nproc=128"], strict=True)  # one sequence a rank
+    resolve("smoke", ["actor.ppo_micro_batch_size_per_gpu=100"], strict=True)  # packing needs no equal parts
+    resolve("smoke", ["actor.ppo_micro_batch_size_per_gpu=null", "actor.ppo_max_token_len_per_gpu=88"], strict=True)
+    resolve("smoke", ["cluster.pools.a.gpus=2", "actor.pool=a"], strict=True)
+    resolve("smoke", ["rollout.max_model_len=70"], strict=True)  # answers end earlier; the finish reason says so
+    resolve("smoke", ["critic.pool=null", "trainer.seed=0"], strict=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "switch"),
+    [
+        (["algorithm.kl_ctrl.kl_coef=0.1"], "algorithm.use_kl_in_reward=true"),
+        (["algorithm.kl_penalty=k3"], "algorithm.use_kl_in_reward=true"),
+        (
+            ["algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.target_kl=1"],
+            "algorithm.use_kl_in_reward=true and algorithm.kl_ctrl.type=adaptive",
+        ),
+        (["actor.kl_loss_coef=0.1"], "actor.use_kl_loss=true"),
+        (["ref.log_prob_micro_batch_size_per_gpu=1"], "actor.use_kl_loss=true or"),
+        (["critic.optim.lr=1e-5"], "algorithm.adv_estimator=gae"),
+        (["trainer.critic_warmup=3"], "algorithm.adv_estimator=gae"),
+        (["algorithm.gamma=0.9"], "algorithm.adv_estimator=gae or reinforce_plus_plus"),
+        (["algorithm.lam=0.9"], "algorithm.adv_estimator=gae"),
+        (["algorithm.name=rloo", "algorithm.norm_adv_by_std_in_grpo=true"], "algorithm.adv_estimator=grpo"),
+        (["actor.optim.muon_lr=0.1"], "actor.optim.optimizer=muon"),
+        (["actor.optim.lr_warmup_steps_ratio=0.1"], "actor.optim.lr_warmup_steps=-1"),
+        (["actor.optim.min_lr_ratio=0.1"], "actor.optim.lr_scheduler_type=cosine or linear"),
+        (["actor.loss_scale_factor=3"], "actor.loss_agg_mode=seq-mean-token-sum-norm"),
+        (["rollout.enforce_eager=true"], "rollout.engine=vllm or sglang"),
+        (["rollout.tensor_model_parallel_size=2"], "rollout.engine=vllm or sglang"),
+        (["rollout.log_prob_micro_batch_size_per_gpu=2"], "rollout.old_log_prob=recompute"),
+        (["rollout.val_kwargs.temperature=1"], "rollout.val_kwargs.do_sample=true"),
+        (["data.val_files=null", "rollout.val_kwargs.n=2"], "data.val_files"),
+        (["data.filter_overlong_prompts=true", "data.truncation=left"], "data.filter_overlong_prompts=false"),
+        (["data.shuffle=false", "data.seed=3"], "data.shuffle=true"),
+        (["reward.custom_reward_function.name=f"], "reward.custom_reward_function.path"),
+        (["trainer.total_epochs=3"], "trainer.total_training_steps=null"),
+        (["trainer.parity=off", "trainer.parity_threshold=1"], "trainer.parity=error or warn"),
+        (["cluster.ray_address=auto"], "cluster.executor=ray"),
+        (["model.path=/some/model"], "model.path=builtin:NAME"),
+    ],
+)
+def test_idle_keys_warn_once_and_name_the_switch(words, switch):
+    key = words[-1].split("=")[0]
+    warnings = [line for line in resolve("smoke", words).warnings if key in line or "warmup" in line]
+    assert len(warnings) == 1 and "no effect" in warnings[0]
+    assert warnings[0].partition("for that set ")[2].startswith(switch)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.kl_coef=0.1"],
+        ["actor.use_kl_loss=true", "actor.kl_loss_coef=0.1", "ref.log_prob_micro_batch_size_per_gpu=1"],
+        ["algorithm.name=ppo", "critic.optim.lr=1e-5", "algorithm.gamma=0.9"],
+        ["actor.optim.optimizer=muon", "actor.optim.muon_lr=0.1"],
+        ["algorithm.name=dr_grpo", "actor.loss_scale_factor=3"],
+        ["rollout.top_p=0.9", "rollout.log_prob_micro_batch_size_per_gpu=2"],
+        ["rollout.val_kwargs.do_sample=true", "rollout.val_kwargs.temperature=1"],
+        ["cluster.executor=ray", "cluster.ray_address=auto"],
+        ["critic.ppo_epochs=null"],
+    ],
+)
+def test_keys_with_effect_do_not_warn(words):
+    assert resolve("smoke", words, strict=True).warnings == []
+
+
+def test_idle_keys_of_one_layer_and_reason_are_one_line():
+    warnings = resolve("smoke-ppo", ["algorithm.name=grpo", "critic.ppo_epochs=2"]).warnings
+    assert sorted(line.partition(" (")[2].partition(")")[0] for line in warnings) == [
+        "command line",
+        "profile smoke-ppo",
+    ]
+
+
+def test_the_tables_name_keys_that_exist():
+    leaves = set(leaf_types())
+    for rule in RULES:
+        for key in (*rule.keys, *rule.besides):
+            assert key in leaves or any(leaf.startswith(key) for leaf in leaves if key.endswith(".")), key
+    for pattern in RANGES:
+        stem = pattern.replace("[*]", "").replace("*.", "").split(".")[-1]
+        known = {leaf.split(".")[-1] for leaf in leaves} | {"nodes", "gpus", "steps", "batch_size"}
+        assert stem in known, pattern
+
+
+def test_every_number_of_the_schema_has_a_range():
+    patterns = [re.compile(re.escape(p).replace(r"\*", ".+")) for p in RANGES]
+    free = {"actor.entropy_coeff"}
+    for path, tp in leaf_types().items():
+        options = getattr(tp, "__args__", (tp,))
+        if (int in options or float in options) and path not in free:
+            assert any(p.fullmatch(path) or p.fullmatch(path + "[0]") for p in patterns), path
+    assert free <= set(leaf_types())

@@ -1,0 +1,82 @@
+"""How processes end: exit codes, the two lines, JSON, tracebacks."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+JOB = """
+import sys
+from verl_core.config.errors import EnvError, MachineError, RlxError, RunError, UserError
+from verl_core.config.process import run_job
+
+def main(argv):
+    print("arguments", argv, file=sys.stderr)
+    {body}
+
+run_job(main)
+"""
+
+
+def run(body: str, *argv: str, **env: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        [sys.executable, "-c", JOB.format(body=body), *argv], capture_output=True, text=True, env=os.environ | env
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ("return None", 0),
+        ("return 3", 3),
+        ("raise UserError('wrong', 'do this')", 1),
+        ("raise EnvError('wrong', 'do this')", 3),
+        ("raise MachineError('wrong', 'do this')", 4),
+        ("raise RunError('wrong', 'do this')", 5),
+        ("raise RlxError('wrong', 'do this')", 70),
+        ("raise KeyboardInterrupt", 130),
+        ("raise ValueError('two\\nlines')", 70),
+        ("sys.exit(9)", 9),
+    ],
+)
+def test_exit_codes_without_tracebacks(body, code):
+    done = run(body, "a", "b")
+    assert done.returncode == code and "Traceback" not in done.stderr and done.stdout == ""
+    assert "arguments ['a', 'b']" in done.stderr
+
+
+def test_a_foreseen_failure_is_two_lines():
+    assert run("raise UserError('x=1 is wrong', 'set x=2')").stderr.splitlines()[1:] == [
+        "error: x=1 is wrong",
+        "hint: set x=2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("raise UserError('wrong')", {"error": "wrong", "hint": None, "exit_code": 1}),
+        ("raise RunError('wrong', 'again')", {"error": "wrong", "hint": "again", "exit_code": 5}),
+    ],
+)
+def test_json_is_the_only_thing_on_stdout(body, expected):
+    done = run(body, "--json")
+    assert json.loads(done.stdout) == expected and "error: wrong" in done.stderr
+    assert run(body, "--", "--json").stdout == ""
+
+
+def test_unforeseen_failures_say_where_the_traceback_is(tmp_path):
+    plain = run("raise ValueError('two\\nlines')")
+    assert "error: ValueError: two lines" in plain.stderr and "-v" in plain.stderr.splitlines()[-1]
+    loud = run("raise ValueError('x')", "-v")
+    assert "Traceback" in loud.stderr and loud.returncode == 70
+    log = tmp_path / "train.log"
+    log.write_text("before\n")
+    quiet = run("raise ValueError('x')", RLX_TRACEBACK=str(log))
+    assert str(log) in quiet.stderr and "Traceback" not in quiet.stderr
+    assert log.read_text().startswith("before\nTraceback") and "ValueError: x" in log.read_text()
+    nowhere = run("raise ValueError('x')", RLX_TRACEBACK=str(tmp_path / "no" / "log"))
+    assert nowhere.returncode == 70 and "again with -v" in nowhere.stderr
+    assert json.loads(run("raise ValueError('x')", "--json").stdout)["exit_code"] == 70
