@@ -12,7 +12,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Replicate, Shard, distribute_tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen2Config
 
+from verl_core.checkpoint import CheckpointStore, save_huggingface_files, save_role, state_bytes
 from verl_core.training.protocol import EngineState
+
+CASES = [(True, torch.float32), (False, torch.float32), (True, torch.bfloat16), (False, torch.bfloat16)]  # tied, dtype
 
 
 def tiny_model(tied: bool, dtype: torch.dtype = torch.float32, seed: int = 0, vocabulary: int = 97) -> PreTrainedModel:
@@ -50,29 +53,29 @@ def sharded(state: EngineState) -> EngineState:
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     kept: dict[int, torch.Tensor] = {}
 
-    def spread(index: int, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    def spread(name: str, tensor: torch.Tensor) -> torch.Tensor:
         if name.endswith("k_proj.bias"):
             return tensor  # plain: a replicated buffer
         if name.endswith("down_proj.weight"):
             placement = Shard(1)  # columns: local pieces are not contiguous
         else:
             placement = Replicate() if name.endswith("input_layernorm.weight") else Shard(0)
-        key = tensor.data_ptr()
-        return kept.setdefault(key, distribute_tensor(tensor, mesh, [placement]))  # ties stay ties
+        return kept.setdefault(tensor.data_ptr(), distribute_tensor(tensor, mesh, [placement]))  # ties stay ties
 
     return EngineState(
-        {name: spread(i, name, t) for i, (name, t) in enumerate(state.weights.items())},
-        {name: spread(i, name, t) for i, (name, t) in enumerate(state.optimizer.items())},
+        {name: spread(name, tensor) for name, tensor in state.weights.items()},
+        {name: spread(name, tensor) for name, tensor in state.optimizer.items()},
         state.scalars,
     )
 
 
 def on_ranks(count: int, function: Callable[..., None], *arguments) -> None:
-    """Runs `function(*arguments)` on `count` gloo ranks in fresh processes; the first exception is raised here."""
+    """Runs `function(*arguments)` on `count` gloo ranks in forked processes (fresh ones would import torch for longer than
+    the tests take); the first exception is raised here."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    mp.spawn(_rank, args=(count, port, function, arguments), nprocs=count, join=True)
+    mp.start_processes(_rank, (count, port, function, arguments), nprocs=count, start_method="fork")
 
 
 def _rank(rank: int, count: int, port: int, function: Callable[..., None], arguments: tuple) -> None:
@@ -85,5 +88,38 @@ def _rank(rank: int, count: int, port: int, function: Callable[..., None], argum
         dist.destroy_process_group()
 
 
-def folder_size(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+def run_of(root: Path, tied: bool, dtype: torch.dtype) -> Path:
+    return root / f"{'tied' if tied else 'untied'}-{str(dtype).removeprefix('torch.')}"
+
+
+def save_run(run: Path, model: PreTrainedModel, step: int = 3, role: str = "actor") -> Path:
+    """A run directory with one checkpoint of `model`, written by one process."""
+    store = CheckpointStore(run / "checkpoints")
+    with store.saving(step) as folder:
+        save_role(folder / role, engine_state(model))
+        save_huggingface_files(folder / role, config=model.config, generation_config=model.generation_config)
+    return run / "checkpoints" / f"global_step_{step}"
+
+
+def write_run_on_two(root: Path) -> None:
+    """On two ranks: a run for each of CASES, and `small`: tensors with fewer rows than ranks, no rows, no axes."""
+    for tied, dtype in CASES:
+        model = tiny_model(tied, dtype)
+        store = CheckpointStore(run_of(root, tied, dtype) / "checkpoints")
+        state = sharded(engine_state(model))
+        folder = [store.begin(3, state_bytes(state)) if dist.get_rank() == 0 else None]
+        dist.broadcast_object_list(folder)
+        save_role(folder[0] / "actor", state)
+        dist.barrier()
+        if dist.get_rank() == 0:
+            save_huggingface_files(folder[0] / "actor", config=model.config, generation_config=model.generation_config)
+            store.commit(3)
+    mesh = init_device_mesh("cpu", (2,))
+    state = small_state()
+    for name in ("one", "none"):
+        state.weights[name] = distribute_tensor(state.weights[name], mesh, [Shard(0)])
+    save_role(root / "small", state)
+
+
+def small_state() -> EngineState:
+    return EngineState({"one": torch.tensor([[1.0, 2.0]]), "none": torch.empty(0, 3), "scalar": torch.tensor(7.0)})

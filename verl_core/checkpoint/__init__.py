@@ -2,10 +2,13 @@
 
 `CheckpointStore` owns the folder of a run's checkpoints (begin, commit, newest, keep-N); `save_role` / `load_role` move
 one engine's state in and out of a role's folder on all ranks; `save_huggingface_files` puts config and tokenizer beside
-it; `merge_checkpoint` makes the folder that plain transformers loads. Only safetensors and JSON are written.
+it; `plan_merge` and `merge` (merge.py) make the folder that plain transformers loads. Only safetensors and JSON are
+written.
 """
 
 from verl_core.checkpoint.distributed import load_role, save_role, state_bytes
-from verl_core.checkpoint.store import CheckpointStore, find_checkpoint
+from verl_core.checkpoint.find import find_checkpoint
+from verl_core.checkpoint.huggingface import save_huggingface_files
+from verl_core.checkpoint.store import CheckpointStore
 
-__all__ = ["CheckpointStore", "find_checkpoint", "load_role", "save_role", "state_bytes"]
+__all__ = ["CheckpointStore", "find_checkpoint", "load_role", "save_huggingface_files", "save_role", "state_bytes"]

@@ -1,5 +1,5 @@
-"""One engine's state to and from a role's folder, on all ranks: safetensors through torch.distributed.checkpoint, JSON for
-the rest. The folder does not depend on the number of ranks or on how tensors were sharded."""
+"""One engine's state to and from a role's folder, on all ranks: safetensors through torch.distributed.checkpoint, JSON
+for the rest. The folder does not depend on the number of ranks or on how tensors were sharded."""
 
 import json
 import shutil
@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from verl_core.checkpoint.manifest import write_text_durably
+from verl_core.checkpoint.shards import Shards
 from verl_core.checkpoint.store import NO_SPACE
 from verl_core.config.errors import RunError, UserError
 from verl_core.training.protocol import EngineState
@@ -28,7 +29,7 @@ _FILE_BYTES = 2 << 30  # of whole tensors a file; the writer holds a file's shar
 
 
 def state_bytes(state: EngineState) -> int:
-    """Bytes that `save_role` writes over all ranks together (tensors; engine.json and headers are small). Not collective."""
+    """Bytes that `save_role` writes over all ranks together (tensors only; the rest is small). Not collective."""
     return sum(part[name].nbytes for part in (state.weights, state.optimizer) for name in _shared(part))
 
 
@@ -59,23 +60,24 @@ def load_role(folder: Path | str, like: EngineState, group: dist.ProcessGroup | 
 
     The tensors of `like` are filled in place (converted to their dtype) and returned, so that loading needs no second
     copy; optimizer tensors that a fresh engine does not have yet are made with the placement of their parameter. Raises
-    UserError before anything is changed when names or shapes differ, naming them, or when a part of a tensor is missing.
+    UserError, before anything is changed, naming tensors that are missing, unknown, incomplete or of another shape.
     """
     folder = Path(folder)
     engine = _read_engine(folder)
     weights = {name: tensor.detach() for name, tensor in like.weights.items()}
     optimizer = {name: tensor.detach() for name, tensor in like.optimizer.items()}
-    saved_weights, saved_optimizer = _stored(folder / "weights"), _stored(folder / "optimizer")
-    for name, stored in saved_optimizer.items():
+    saved_weights, saved_optimizer = Shards(folder / "weights"), Shards(folder / "optimizer")
+    for name, stored in saved_optimizer.tensors.items():
         if name not in optimizer:
             optimizer[name] = _blank(stored, like.weights.get(name.partition("/")[2]), like)
     plans = [
-        (folder / "weights", _matched(folder / "weights", weights, saved_weights, group)),
-        (folder / "optimizer", _matched(folder / "optimizer", optimizer, saved_optimizer, group)),
+        (saved_weights, _matched(weights, saved_weights, group)),
+        (saved_optimizer, _matched(optimizer, saved_optimizer, group)),
     ]
-    for path, tensors in plans:
+    for shards, tensors in plans:
         if tensors:
-            _quietly(dcp.load, tensors, storage_reader=HuggingFaceStorageReader(str(path)), process_group=group)
+            reader = HuggingFaceStorageReader(str(shards.folder))
+            _quietly(dcp.load, tensors, storage_reader=reader, process_group=group)
     return EngineState(weights, optimizer, engine["scalars"])
 
 
@@ -126,45 +128,26 @@ def _ties(tensors: Mapping[str, Tensor], group: dist.ProcessGroup | None) -> dic
     return ties[0]
 
 
-def _matched(
-    path: Path, tensors: dict[str, Tensor], stored: Mapping[str, TensorStorageMetadata], group: dist.ProcessGroup | None
-) -> dict[str, Tensor]:
+def _matched(tensors: dict[str, Tensor], shards: Shards, group: dist.ProcessGroup | None) -> dict[str, Tensor]:
     """The tensors to fill under the names they were stored by. Raises UserError when they do not fit."""
-    wanted: dict[str, Tensor] = {}
-    missing: list[str] = []
-    known: set[str] = set()
-    for first, names in _ties(tensors, group).items():
-        known.update(names)
-        present = [name for name in names if name in stored]
-        if present:
-            wanted.update({name: tensors[name] for name in present})
-        else:
-            missing.append(first)
-    problems = [f"{name} is not in the checkpoint" for name in missing]
-    problems += [f"{name} is unknown to the model" for name in stored if name not in known]
+    ties = _ties(tensors, group).values()
+    wanted = {name: tensors[name] for names in ties for name in names if name in shards}
+    problems = [f"{names[0]} is not in the checkpoint" for names in ties if not any(name in shards for name in names)]
+    problems += [f"{name} is unknown to the model" for name in shards.tensors if name not in tensors]
     for name, tensor in wanted.items():
-        meta = stored[name]
-        if meta.size != tensor.shape:
-            problems.append(f"{name} is {list(meta.size)} in the checkpoint, {list(tensor.shape)} in the model")
-        elif sum(chunk.sizes.numel() for chunk in meta.chunks) != tensor.numel():
+        if shards.shape(name) != tensor.shape:
+            problems.append(
+                f"{name} is {list(shards.shape(name))} in the checkpoint, {list(tensor.shape)} in the model"
+            )
+        elif not shards.complete(name):
             problems.append(f"{name} is incomplete (a shard is missing)")
     if problems:
         more = f"; and {len(problems) - 8} more" if len(problems) > 8 else ""
         raise UserError(
-            f"{path} does not fit this model: " + "; ".join(problems[:8]) + more,
+            f"{shards.folder} does not fit this model: " + "; ".join(problems[:8]) + more,
             "resume with the model and optimizer the run was started with",
         )
     return wanted
-
-
-def _stored(path: Path) -> Mapping[str, TensorStorageMetadata]:
-    if not path.is_dir():
-        return {}
-    try:
-        metadata = HuggingFaceStorageReader(str(path)).read_metadata().state_dict_metadata
-    except Exception as error:  # safetensors raises its own type for a cut header
-        raise UserError(f"{path} cannot be read: {error}", "choose another step of the run") from error
-    return {name: meta for name, meta in metadata.items() if isinstance(meta, TensorStorageMetadata)}
 
 
 def _blank(stored: TensorStorageMetadata, parameter: Tensor | None, like: EngineState) -> Tensor:

@@ -1,10 +1,10 @@
-"""The manifest of one checkpoint: what belongs to it, how large each piece is, and its checksum. It is written last, so a
-folder without it is no checkpoint."""
+"""The manifest of one checkpoint: what belongs to it, how large each piece is, and its checksum. It is written last, so
+a folder without it is no checkpoint."""
 
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -40,6 +40,10 @@ class Manifest:
     def total_bytes(self) -> int:
         return sum(piece.bytes for piece in self.files.values())
 
+    def below(self, parts: tuple[str, ...]) -> list[tuple[str, Piece]]:
+        """The pieces whose path begins with one of `parts`."""
+        return [(name, piece) for name, piece in self.files.items() if name.startswith(parts)]
+
 
 class NoManifest(Exception):
     """The folder has no manifest that this version can read; the text says why."""
@@ -67,7 +71,7 @@ def fsync(path: Path) -> None:
 
 def write_text_durably(path: Path, text: str) -> None:
     """Replaces `path` in one step: a reader sees the old text or the new one, also after a crash."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{path.name}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8")
         fsync(temporary)
@@ -116,26 +120,22 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def faults(folder: Path, manifest: Manifest, prefix: str = "") -> list[str]:
-    """Every piece under `prefix` that is missing or has the wrong size, in words; empty when the checkpoint is whole."""
-    return [f for name, piece in _under(manifest, prefix) if (f := _size_fault(folder / name, name, piece))]
+def faults(folder: Path, manifest: Manifest, parts: tuple[str, ...] = ("",)) -> list[str]:
+    """Every piece below `parts` (path prefixes) that is missing or has the wrong size, in words; empty: all well."""
+    return [f for name, piece in manifest.below(parts) if (f := _size_fault(folder / name, name, piece))]
 
 
 def content_faults(
-    folder: Path, manifest: Manifest, prefix: str = "", progress: Callable[[int], None] | None = None
+    folder: Path, manifest: Manifest, parts: tuple[str, ...], progress: Callable[[int], None] | None = None
 ) -> list[str]:
-    """Reads every piece under `prefix` and names those whose checksum differs. Sizes are checked by `faults`."""
+    """Reads every piece below `parts` and names those whose checksum differs. Sizes are checked by `faults`."""
 
     def check(item: tuple[str, Piece]) -> str | None:
         name, piece = item
         return None if checksum(folder / name, progress) == piece.blake2b else f"{name} is damaged (checksum differs)"
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        return [fault for fault in pool.map(check, _under(manifest, prefix)) if fault]
-
-
-def _under(manifest: Manifest, prefix: str) -> Iterator[tuple[str, Piece]]:
-    return ((name, piece) for name, piece in manifest.files.items() if name.startswith(prefix))
+        return [fault for fault in pool.map(check, manifest.below(parts)) if fault]
 
 
 def _size_fault(path: Path, name: str, piece: Piece) -> str | None:

@@ -1,4 +1,4 @@
-"""The folder that holds a run's checkpoints. A checkpoint appears in one rename, after every byte of it is on the disk."""
+"""The folder of a run's checkpoints. A checkpoint appears in one rename, after every byte of it is on the disk."""
 
 import errno
 import logging
@@ -11,21 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from verl_core.checkpoint.manifest import (
-    Manifest,
-    NoManifest,
-    faults,
-    fsync,
-    read_manifest,
-    write_manifest,
-    write_text_durably,
-)
+from verl_core.checkpoint.find import is_whole, newest_whole, survey
+from verl_core.checkpoint.manifest import fsync, write_manifest, write_text_durably
 from verl_core.config.errors import RunError, UserError
 
 log = logging.getLogger(__name__)
 
 LATEST = "latest"
-_STEP = re.compile(r"global_step_(\d+)")
 _UNFINISHED = re.compile(r"\.tmp-(global_step_\d+)-(.+)-(\d+)-[0-9a-f]{8}")  # step, host, process id
 _TRASH = re.compile(r"\.trash-global_step_\d+-[0-9a-f]{8}")
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
@@ -34,9 +26,9 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 class CheckpointStore:
     """Checkpoints under `folder` (a run's `checkpoints/`), of which `keep` newest stay (None: all).
 
-    The writer is one process of a run: `recover()` once at start, then for each save `begin`, let every rank write below
-    the folder it returns, `commit`; or `with store.saving(step) as folder:`, which also clears up after a failure.
-    Readers may look at any time. Newest means written last, so after going back to an earlier step its successors count.
+    The writer is one process of a run: `recover()` once at start, then for each save `begin`, let every rank write
+    below the folder it returns, `commit`; or `with store.saving(step) as folder:`, which clears up after a failure.
+    Readers may look at any time. Newest means written last: after going back to an earlier step, its successors count.
     """
 
     def __init__(self, folder: Path | str, keep: int | None = None):
@@ -52,12 +44,13 @@ class CheckpointStore:
         """Clears what killed saves of this run left behind; finishes one that lacked only its last rename."""
         if not self.folder.is_dir():
             return
+        (self.folder / f".{LATEST}.tmp").unlink(missing_ok=True)
         for path in sorted(self.folder.iterdir()):
             if _TRASH.fullmatch(path.name):
                 _remove(path)
             elif (match := _UNFINISHED.fullmatch(path.name)) and not self._being_written(path, match):
                 target = self.folder / match[1]
-                if _is_whole(path) and not target.exists():
+                if is_whole(path) and not target.exists():
                     path.rename(target)
                     self._point_to(target)
                     log.warning("finished the interrupted save of %s", target)
@@ -84,12 +77,12 @@ class CheckpointStore:
         return path
 
     def commit(self, step: int) -> Path:
-        """Makes the folder of `begin(step)` a checkpoint and returns its final path; then removes the oldest beyond `keep`.
+        """Makes the folder of `begin(step)` a checkpoint, removes the oldest beyond `keep`, returns the final path.
 
         Raises RunError when the disk is full, leaving every earlier checkpoint as it was.
         """
         temporary, target = self._open[step], self.folder / f"global_step_{step}"
-        present = self._whole()
+        present = survey(self.folder)[0]
         if ahead := [manifest.step for _, manifest in present if manifest.step > step]:
             log.warning("checkpoint of step %d is written after that of step %d", step, max(ahead))
         serial = 1 + max((manifest.serial for _, manifest in present), default=0)
@@ -127,12 +120,7 @@ class CheckpointStore:
 
     def latest(self) -> Path | None:
         """The newest whole checkpoint, or None. Each newer one that is not whole is named in a warning."""
-        whole, broken = _survey(self.folder)
-        newest = whole[-1] if whole else None
-        for path, fault in broken:
-            if newest is None or _step_of(path) > newest[1].step:
-                log.warning("skipped %s: %s", path, fault)
-        return newest[0] if newest else None
+        return newest_whole(self.folder)
 
     def _failed(self, step: int, error: OSError, need_bytes: int | None = None) -> RunError:
         """Clears the failed save up and words its error; on a full disk with the number of bytes missing."""
@@ -149,7 +137,7 @@ class CheckpointStore:
         )
 
     def _expected(self, need_bytes: int | None, at_least: int = 0) -> int:
-        newest = max((manifest.total_bytes for _, manifest in self._whole()[-1:]), default=0)
+        newest = max((manifest.total_bytes for _, manifest in survey(self.folder)[0][-1:]), default=0)
         return max(at_least, newest if need_bytes is None else need_bytes)
 
     def _point_to(self, target: Path) -> None:
@@ -157,9 +145,6 @@ class CheckpointStore:
             write_text_durably(self.folder / LATEST, target.name + "\n")
         except OSError as error:  # a convenience for people and scripts: `latest()` does not read it
             log.warning("could not write %s: %s", self.folder / LATEST, error)
-
-    def _whole(self) -> list[tuple[Path, Manifest]]:
-        return _survey(self.folder)[0]
 
     def _check_space(self, step: int, need_bytes: int | None) -> None:
         need_bytes = self._expected(need_bytes)
@@ -188,7 +173,7 @@ class CheckpointStore:
     def _prune(self, written: Path) -> None:
         if self.keep is None:
             return
-        others = [path for path, _ in self._whole() if path != written]
+        others = [path for path, _ in survey(self.folder)[0] if path != written]
         for path in others[: max(0, len(others) + 1 - self.keep)]:
             try:
                 _remove(self._to_trash(path))
@@ -200,80 +185,11 @@ class CheckpointStore:
         return path.rename(path.with_name(f".trash-{path.name}-{uuid.uuid4().hex[:8]}"))
 
 
-def find_checkpoint(source: Path | str) -> Path:
-    """The checkpoint meant by a run directory, its `checkpoints` folder (their newest whole one) or a `global_step_N`.
-
-    Raises UserError that names the missing pieces of a broken checkpoint, or lists what the folder holds instead.
-    """
-    source = Path(source).expanduser()
-    if not source.is_dir():
-        raise UserError(f"{source} is not a folder", "give a run directory, its checkpoints folder or a global_step_N")
-    if _STEP.fullmatch(source.name) or (source / "manifest.json").exists():
-        require_whole(source)
-        return source
-    folder = source / "checkpoints" if (source / "checkpoints").is_dir() else source
-    if newest := CheckpointStore(folder).latest():
-        return newest
-    if broken := _survey(folder)[1]:
-        raise UserError(f"no whole checkpoint in {folder}: " + "; ".join(f"{p.name}: {f}" for p, f in broken))
-    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-    listing = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "nothing"
-    raise UserError(
-        f"no checkpoint in {folder}; it holds {listing}",
-        "give a run directory, its checkpoints folder or a global_step_N folder",
-    )
-
-
-def require_whole(folder: Path) -> Manifest:
-    """The manifest of a whole checkpoint. Raises UserError naming every piece that is missing or cut short."""
-    try:
-        manifest = read_manifest(folder)
-    except NoManifest as error:
-        raise UserError(f"{folder} is not a whole checkpoint: {error}", "choose another step of the run") from None
-    if broken := faults(folder, manifest):
-        raise UserError(
-            f"{folder} is not a whole checkpoint: " + "; ".join(broken),
-            "copy the missing files, or choose another step",
-        )
-    return manifest
-
-
-def _survey(folder: Path) -> tuple[list[tuple[Path, Manifest]], list[tuple[Path, str]]]:
-    """Whole checkpoints in the order they were written, and the broken ones with their fault."""
-    whole: list[tuple[Path, Manifest]] = []
-    broken: list[tuple[Path, str]] = []
-    for path in folder.glob("global_step_*") if folder.is_dir() else ():
-        if not _STEP.fullmatch(path.name) or not path.is_dir():
-            continue
-        try:
-            manifest = read_manifest(path)
-        except NoManifest as error:
-            broken.append((path, str(error)))
-            continue
-        if found := faults(path, manifest):
-            broken.append((path, "; ".join(found)))
-        else:
-            whole.append((path, manifest))
-    return sorted(whole, key=lambda item: item[1].serial), sorted(broken, key=lambda item: _step_of(item[0]))
-
-
-def _is_whole(folder: Path) -> bool:
-    try:
-        return not faults(folder, read_manifest(folder))
-    except NoManifest:
-        return False
-
-
 def _remove(path: Path) -> None:
     try:
         shutil.rmtree(path)
     except OSError as error:
         log.warning("could not remove %s: %s", path, error)
-
-
-def _step_of(path: Path) -> int:
-    match = _STEP.fullmatch(path.name)
-    return int(match[1]) if match else -1
 
 
 def _host() -> str:

@@ -1,0 +1,47 @@
+"""A disk that is soon full, and a checkpoint that two ranks wrote."""
+
+import os
+import resource
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from checkpoint_models import on_ranks, write_run_on_two
+
+MEGABYTE = 1 << 20
+
+
+class SmallDisk:
+    """A folder where `size` bytes fit. A tmpfs where mounting is allowed; elsewhere no file can outgrow `size`."""
+
+    def __init__(self, folder: Path, size: int):
+        self.folder, self.size = folder, size
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
+        self.is_tmpfs = os.geteuid() == 0 and subprocess.run(command, capture_output=True).returncode == 0
+        if not self.is_tmpfs:
+            self._limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (size, self._limits[1]))
+
+    def close(self) -> None:
+        if self.is_tmpfs:
+            subprocess.run(["umount", "-l", str(self.folder)], check=True)
+        else:
+            resource.setrlimit(resource.RLIMIT_FSIZE, self._limits)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    disk = SmallDisk(folder, MEGABYTE)
+    yield disk
+    disk.close()
+
+
+@pytest.fixture(scope="session")
+def two_ranks_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of run directories written by two ranks, see `write_run_on_two`. Tests copy what they change."""
+    root = tmp_path_factory.mktemp("two-ranks")
+    on_ranks(2, write_run_on_two, root)
+    return root

@@ -1,0 +1,95 @@
+"""Finding checkpoints: which folders are whole, which is the newest, and which one a path given by a user means."""
+
+import logging
+import re
+from pathlib import Path
+
+from verl_core.checkpoint.manifest import MANIFEST, Manifest, NoManifest, faults, read_manifest
+from verl_core.config.errors import UserError
+
+log = logging.getLogger(__name__)
+
+_STEP = re.compile(r"global_step_(\d+)")
+EVERYTHING = ("",)
+
+
+def find_checkpoint(source: Path | str, parts: tuple[str, ...] = EVERYTHING) -> Path:
+    """The checkpoint meant by a run directory, its `checkpoints` folder (their newest whole one) or a `global_step_N`.
+
+    A step given by its own folder needs only the files below `parts` (prefixes such as `actor/weights/`). Raises
+    UserError that names the missing pieces of a broken checkpoint, or lists what the folder holds instead.
+    """
+    source = Path(source).expanduser()
+    if not source.is_dir():
+        raise UserError(f"{source} is not a folder", "give a run directory, its checkpoints folder or a global_step_N")
+    if _STEP.fullmatch(source.resolve().name) or (source / MANIFEST).exists():
+        _require_whole(source, parts)
+        return source
+    folder = source / "checkpoints" if (source / "checkpoints").is_dir() else source
+    if newest := newest_whole(folder):
+        return newest
+    if broken := survey(folder)[1]:
+        raise UserError(
+            f"no whole checkpoint in {folder}: " + "; ".join(f"{path.name}: {fault}" for path, fault in broken),
+            "copy the missing files there",
+        )
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    listing = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "nothing"
+    raise UserError(
+        f"no checkpoint in {folder}; it holds {listing}",
+        "give a run directory, its checkpoints folder or a global_step_N folder",
+    )
+
+
+def newest_whole(folder: Path) -> Path | None:
+    """The checkpoint of `folder` that was written last and is whole; each newer broken one is named in a warning."""
+    whole, broken = survey(folder)
+    newest_step = whole[-1][1].step if whole else -1
+    for path, fault in broken:
+        if step_of(path) > newest_step:
+            log.warning("skipped %s: %s", path, fault)
+    return whole[-1][0] if whole else None
+
+
+def survey(folder: Path) -> tuple[list[tuple[Path, Manifest]], list[tuple[Path, str]]]:
+    """Whole checkpoints in the order they were written, and the broken ones with their fault in the order of steps."""
+    whole: list[tuple[Path, Manifest]] = []
+    broken: list[tuple[Path, str]] = []
+    for path in folder.glob("global_step_*") if folder.is_dir() else ():
+        if step_of(path) < 0 or not path.is_dir():
+            continue
+        try:
+            manifest = read_manifest(path)
+        except NoManifest as error:
+            broken.append((path, str(error)))
+            continue
+        if found := faults(path, manifest):
+            broken.append((path, "; ".join(found)))
+        else:
+            whole.append((path, manifest))
+    return sorted(whole, key=lambda item: item[1].serial), sorted(broken, key=lambda item: step_of(item[0]))
+
+
+def step_of(path: Path) -> int:
+    """N of a folder named `global_step_N`, -1 for any other name."""
+    match = _STEP.fullmatch(path.name)
+    return int(match[1]) if match else -1
+
+
+def is_whole(folder: Path) -> bool:
+    try:
+        return not faults(folder, read_manifest(folder))
+    except NoManifest:
+        return False
+
+
+def _require_whole(folder: Path, parts: tuple[str, ...]) -> None:
+    try:
+        broken = faults(folder, read_manifest(folder), parts)
+    except NoManifest as error:
+        raise UserError(f"{folder} is not a whole checkpoint: {error}", "choose another step of the run") from None
+    if broken:
+        raise UserError(
+            f"{folder} is not a whole checkpoint: " + "; ".join(broken),
+            "copy the missing files, or choose another step",
+        )

@@ -1,0 +1,72 @@
+"""What a Hugging Face folder holds beside its weights: config, generation config, tokenizer, chat template, code."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
+
+FOLDER = "huggingface"
+_KINDS = {".json", ".jinja", ".model", ".txt", ".tiktoken", ".py"}
+_TOKENIZER = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "chat_template")
+
+
+def save_huggingface_files(
+    folder: Path | str,
+    source: Path | str | None = None,
+    *,
+    config: PreTrainedConfig | None = None,
+    generation_config: GenerationConfig | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> Path:
+    """Fills `<folder>/huggingface` (folder: a role's, inside a checkpoint) and returns it. Called on one rank.
+
+    `source` is the model folder training started from: its text files and model code are copied. The objects that were
+    trained with replace them: a tokenizer with an added token, a changed chat template, an overridden config.
+    """
+    target = Path(folder) / FOLDER
+    target.mkdir(parents=True, exist_ok=True)
+    if source is not None:
+        copy_text_files(Path(source), target, tokenizer=tokenizer is None)
+    # to_json_file, not save_pretrained: the latter refuses configs that it reads, and a save must not fail on that.
+    if config is not None:
+        config.to_json_file(target / "config.json")
+    if generation_config is not None:
+        generation_config.to_json_file(target / "generation_config.json")
+    if tokenizer is not None:
+        tokenizer.save_pretrained(target)
+    for name in ("config.json", "tokenizer_config.json"):
+        _make_code_local(target / name)
+    return target
+
+
+def copy_text_files(source: Path, target: Path, tokenizer: bool = True) -> None:
+    """Copies all of a Hugging Face folder but the weights and their index; without `tokenizer`, not its files."""
+    for path in sorted(source.iterdir()):
+        of_tokenizer = path.name.startswith(_TOKENIZER) or path.suffix in (".model", ".tiktoken")
+        if of_tokenizer and path.suffix != ".py" and not tokenizer:
+            continue
+        if path.is_file() and path.suffix in _KINDS and not path.name.endswith(".index.json"):
+            shutil.copyfile(path, target / path.name)
+        elif path.name == "additional_chat_templates" and path.is_dir() and tokenizer:
+            shutil.copytree(path, target / path.name, dirs_exist_ok=True)
+
+
+def _make_code_local(path: Path) -> None:
+    """Rewrites `owner/repository--module.Class` in an auto_map to `module.Class` where the module lies beside it."""
+    if not path.is_file():
+        return
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+
+    def local(entry: Any) -> Any:
+        if isinstance(entry, list):
+            return [local(item) for item in entry]
+        if not isinstance(entry, str) or "--" not in entry:
+            return entry
+        name = entry.rpartition("--")[2]
+        return name if (path.parent / f"{name.partition('.')[0]}.py").is_file() else entry
+
+    if isinstance(code := content.get("auto_map"), dict):
+        content["auto_map"] = {key: local(entry) for key, entry in code.items()}
+        path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,56 @@
+"""`python -m verl_core.checkpoint.merge_job`: the job behind `rlx merge`."""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+from verl_core.checkpoint.merge import check_contents, merge, plan_merge
+from verl_core.config.process import run_job
+
+
+def main(arguments: list[str]) -> int:
+    """Merges and says what was written, on stdout; the progress bar is on stderr."""
+    options = _parser().parse_args(arguments)
+    plan = plan_merge(options.source, options.out, options.dtype, options.role)
+    if not options.dry_run:
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TransferSpeedColumn(),
+            TimeRemainingColumn(),
+        )
+        with Progress(*columns, console=Console(stderr=True)) as bar:
+            checking = bar.add_task("checking", total=plan.checked_bytes)
+            check_contents(plan, lambda done: bar.advance(checking, done))
+            writing = bar.add_task("writing", total=plan.bytes)
+            merge(plan, lambda done: bar.advance(writing, done))
+    report = plan.report()
+    if options.json:
+        print(json.dumps(report))
+    else:
+        verb = "would write" if options.dry_run else "wrote"
+        print(
+            f"{verb} {report['out']}: {report['role']} of step {report['step']}, {report['tensors']} tensors, "
+            f"{report['bytes']:,} bytes, {report['dtype']}"
+        )
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="rlx merge", description="Make a Hugging Face folder from a checkpoint.")
+    parser.add_argument("source", type=Path, help="run directory, checkpoints folder or global_step_N folder")
+    parser.add_argument("--out", type=Path, required=True, help="folder to make; must not hold anything")
+    parser.add_argument("--dtype", choices=["keep", "bf16", "fp32"], default="keep", help="dtype of the weights")
+    parser.add_argument("--role", choices=["actor", "critic"], default="actor", help="which model of the run")
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("--dry-run", action="store_true", help="check everything, write nothing")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(run_job(main))
