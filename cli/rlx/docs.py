@@ -1,4 +1,4 @@
-"""Writes docs/commands/<command>.md from `--help`: `python -m rlx.docs` in the checkout. A test asserts they are current."""
+"""Writes docs/commands/<command>.md from `--help`: `python -m rlx.docs` in the checkout. A test keeps them current."""
 
 import sys
 from collections.abc import Iterator

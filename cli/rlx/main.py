@@ -10,8 +10,8 @@ from rlx.commands import COMMANDS
 from verl_core.config.process import run_job
 
 START_HERE = (
-    "Start here: `rlx train smoke` trains a tiny model on this machine in about a minute, without GPU, data or model to "
-    "download."
+    "Start here: `rlx train smoke` trains a tiny model on this machine in about a minute; it needs no GPU and "
+    "downloads nothing but packages."
 )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlx import rundir, ui
+from rlx.arguments import BUILT_ENGINES
 from rlx.env import interpreter, launch, manager
 from verl_core.config.compose import Resolved
 from verl_core.config.effective import effective, extras, has_nvidia_driver, uses_reference
@@ -72,8 +73,8 @@ def _update_line(batch: dict[str, Any]) -> str:
     tokens, sequences = batch["max_tokens"], batch["micro_batch"]
     share = f"{tokens} tokens" if sequences is None else f"{sequences} sequences"
     return (
-        "{optimizer_steps} optimizer steps a step ({ppo_epochs} x {mini_batches} mini-batches of {mini_batch_sequences} "
-        "sequences)".format(**batch)
+        "{optimizer_steps} optimizer steps a step ({ppo_epochs} x {mini_batches} mini-batches of "
+        "{mini_batch_sequences} sequences)".format(**batch)
         + f", up to {share} a forward on each rank"
     )
 
@@ -136,6 +137,8 @@ def _state(environment: manager.Environment) -> str:
 
 def _absent(config: RlxConfig) -> Iterator[str]:
     """What the real run would stop at, or fetch, on this machine."""
+    if config.rollout.engine not in BUILT_ENGINES:
+        yield f"rollout.engine: {config.rollout.engine} comes with a later release of rlx; hf runs today"
     for key, files in (("data.train_files", config.data.train_files), ("data.val_files", config.data.val_files)):
         for file in [files] if isinstance(files, str) else files or []:
             if not file.startswith("builtin:") and not _exists(file):

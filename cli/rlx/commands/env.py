@@ -17,7 +17,12 @@ from verl_core.config.effective import extras as extras_of
 from verl_core.config.errors import UserError
 from verl_core.config.schema import RlxConfig, RolloutConfig
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+app = typer.Typer(
+    help="Make, list and use the software environments of jobs.",
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+)
 
 
 class Engine(StrEnum):
@@ -70,7 +75,7 @@ def sync(
     backend: Backend = BACKEND,
     extra: list[str] = EXTRA,
 ) -> None:
-    """Make an environment, or look over one that exists, and print its folder."""
+    """Make an environment, or check one, and print its folder."""
     wanted = manager.environment(tuple(_extras(words or [], engine, backend, extra)))
     ui.out(str(manager.ensure(wanted, verify=True).folder))
 
@@ -82,7 +87,7 @@ def which(
     backend: Backend = BACKEND,
     extra: list[str] = EXTRA,
 ) -> None:
-    """Print the folder of the environment, and nothing else, whether it has been made or not."""
+    """Print an environment's folder and nothing else, made or not."""
     ui.out(str(manager.environment(tuple(_extras(words or [], engine, backend, extra))).folder))
 
 
@@ -94,7 +99,9 @@ def run(
     backend: Backend = BACKEND,
     extra: list[str] = EXTRA,
 ) -> None:
-    """Run a command inside the environment: `rlx env run gsm8k-ppo -- python script.py`.
+    """Run a command inside an environment.
+
+    Example: `rlx env run gsm8k-ppo -- python script.py`.
 
     rlx's source is on PYTHONPATH and the environment's programs come first on PATH. With RLX_PYTHON set, its
     interpreter is used instead.
@@ -115,7 +122,7 @@ def run(
 
 @app.command()
 def ls(as_json: bool = JSON_OPTION) -> None:
-    """List the environments on this machine with their sizes.
+    """List the environments and their sizes.
 
     Files are hard links into uv's cache, so sizes overlap: removing one folder may free little.
     """

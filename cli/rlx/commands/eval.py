@@ -36,7 +36,7 @@ def evaluate(
     A run brings its configuration along; a model folder or hub name needs a profile or an rlx.yaml for the prompts, the
     scorer and the sampling (rollout.val_kwargs).
 
-    Examples: `rlx eval runs/rlx/smoke-1`, `rlx eval my-model smoke`, `rlx eval Qwen/Qwen2.5-0.5B-Instruct gsm8k-ppo`.
+    Examples: `rlx eval runs/smoke/smoke-1`, `rlx eval my-model smoke`, `rlx eval Qwen/Qwen2.5-0.5B-Instruct gsm8k-ppo`.
     """
     run = _check_source(model)
     if data is not None and not str(data).startswith("builtin:"):

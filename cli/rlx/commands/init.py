@@ -27,7 +27,7 @@ def init(
     profile: str = typer.Option("smoke", "--profile", help="Profile the project starts from (see `rlx profile ls`)."),
     dry_run: bool = DRY_RUN_OPTION,
 ) -> None:
-    """Write a project folder: configuration, reward function with its test, launch scripts.
+    """Write a project folder: configuration, reward, launch scripts.
 
     Nothing that exists is overwritten.
 

@@ -28,8 +28,10 @@ class Role(StrEnum):
 
 @app.command()
 def merge(
-    source: Path = typer.Argument(..., help="A run directory (its latest checkpoint) or a checkpoints/global_step_N."),
-    out: Path = typer.Option(..., help="Folder to write; must be new or empty."),
+    source: Path = typer.Argument(
+        ..., metavar="SOURCE", help="A run directory (its latest checkpoint) or a global_step_N in it."
+    ),
+    out: Path = typer.Option(..., "--out", metavar="DIR", help="Folder to write; must be new or empty."),
     dtype: Dtype = typer.Option(Dtype.keep, help="Number format of the written weights."),
     role: Role = typer.Option(Role.actor, help="Whose weights."),
     as_json: bool = JSON_OPTION,
@@ -40,7 +42,7 @@ def merge(
 
     The folder loads with AutoModelForCausalLM.from_pretrained, and rlx eval and every inference engine take it.
 
-    Example: `rlx merge runs/rlx/smoke-1 --out smoke-model`.
+    Example: `rlx merge runs/smoke/smoke-1 --out smoke-model`.
     """
     existing(source, "SOURCE")
     if not run_records.has_checkpoint(source) and not (source / "manifest.json").is_file():

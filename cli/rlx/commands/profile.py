@@ -9,12 +9,17 @@ from rlx.arguments import JSON_OPTION, WORDS_HELP, resolve_words
 from verl_core.config import write
 from verl_core.config.compose import profile_names, resolve
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+app = typer.Typer(
+    help="List the profiles that come with rlx, and show what one sets.",
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
+)
 
 
 @app.command()
 def ls(as_json: bool = JSON_OPTION) -> None:
-    """List the profiles, each with its purpose, algorithm, engine and model."""
+    """List the profiles with purpose, algorithm, engine and model."""
     rows = []
     for name in profile_names():
         config = resolve(name).config
@@ -38,8 +43,9 @@ def show(
     words: list[str] = typer.Argument(None, metavar="PROFILE | KEY=VALUE", help=WORDS_HELP),
     as_json: bool = JSON_OPTION,
 ) -> None:
-    """Print every key of a profile with its value, as YAML that `rlx train -f FILE` takes.
+    """Print every key of a profile with its value, as YAML.
 
+    `rlx train -f FILE` takes what this prints.
     Without a profile, ./rlx.yaml is shown.
     """
     config = resolve_words(words or [], None).config

@@ -21,14 +21,19 @@ SHOWN_METRICS = (
     "actor/pg_loss",
 )
 
-app = typer.Typer(rich_markup_mode=None, add_completion=False, no_args_is_help=True)
+app = typer.Typer(
+    help="List runs, show one, draw its curves.", rich_markup_mode=None, add_completion=False, no_args_is_help=True
+)
 
 DIR = typer.Option("runs", "--dir", help="Folder that holds the runs (trainer.default_local_dir).")
 
 
 @app.command()
 def ls(root: Path = DIR, as_json: bool = JSON_OPTION) -> None:
-    """List the runs here, oldest first: steps done, held-out score at the start and the end, how it ended."""
+    """List the runs here, oldest first.
+
+    With steps done, held-out score at the start and at the end, and how each ended.
+    """
     rows = [_overview(run) for run in run_records.find_runs(root)]
     if as_json:
         ui.out_json(rows)
@@ -43,7 +48,7 @@ def ls(root: Path = DIR, as_json: bool = JSON_OPTION) -> None:
 
 @app.command()
 def show(run: Path = typer.Argument(..., metavar="RUN", help="A run directory."), as_json: bool = JSON_OPTION) -> None:
-    """Show one run: how it was started, how far it came, its last metrics."""
+    """Show how a run was started, how far it came, its last metrics."""
     _existing_run(run)
     record = run_records.read_json(run / "run.json") or {}
     summary = run_records.read_json(run / "summary.json")
@@ -77,7 +82,10 @@ def plot(
     out: Path = typer.Option(None, help="Picture file to write; default: curves.png in the first run directory."),
     terminal: bool = typer.Option(True, "--terminal/--no-terminal", help="Draw in the terminal as well."),
 ) -> None:
-    """Draw reward, response length, KL, entropy and step time as a picture file, and in the terminal."""
+    """Draw curves into a picture file, and in the terminal.
+
+    Reward, response length, KL, entropy and step time.
+    """
     for run in runs:
         _existing_run(run)
     words = jobs.options(out=out) + ([] if terminal else ["--no-terminal"])

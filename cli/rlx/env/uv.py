@@ -39,9 +39,11 @@ def environ(folder: Path) -> dict[str, str]:
 
 def missing(folder: Path, extras: Sequence[str]) -> tuple[list[tuple[str, str]], int]:
     """Packages (name, version) that `folder` lacks, and how many of them uv has not in its cache. Needs no network."""
-    done = subprocess.run(
-        [*sync_command(folder, extras), "--dry-run"], env=environ(folder), capture_output=True, text=True, check=False
-    )
+    cache = subprocess.run([find(), "cache", "dir"], env=environ(folder), capture_output=True, text=True, check=False)
+    command = [*sync_command(folder, extras), "--dry-run"]
+    if not Path(cache.stdout.strip()).is_dir():
+        command.append("--no-cache")  # uv would make an empty cache, and a dry run makes nothing
+    done = subprocess.run(command, env=environ(folder), capture_output=True, text=True, check=False)
     if done.returncode:
         raise explain(done.stderr, folder)
     packages = re.findall(r"^ \+ (\S+)==(\S+)", done.stderr, re.MULTILINE)

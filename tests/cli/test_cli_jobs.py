@@ -1,0 +1,89 @@
+"""prepare, eval and merge: what they refuse before an environment is made, and the line they would launch."""
+
+import json
+from pathlib import Path
+
+import pytest
+from rlx import jobs
+from rlx.commands.eval import _check_source
+from rlx.env import lockfile
+
+from verl_core.config import write
+from verl_core.config.compose import resolve
+
+
+@pytest.fixture
+def no_environment(tmp_path) -> dict[str, str | None]:
+    return {"RLX_ENVS": str(tmp_path / "envs"), "RLX_PYTHON": None}
+
+
+@pytest.fixture
+def checkpointed_run(tmp_path) -> Path:
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    (run / "checkpoints" / "latest").write_text("global_step_1")
+    (run / "run.json").write_text("{}")
+    (run / "config.yaml").write_text(write.dump(resolve("smoke").config))
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["prepare", "gsm9k"], "gsm9k"),
+        (["prepare", "gsm8k", "--source", "nowhere"], "--source nowhere"),
+        (["merge", "nowhere", "--out", "new"], "SOURCE nowhere"),
+        (["merge", ".", "--out", "new"], "holds no checkpoint"),
+        (["merge", "run", "--out", "full"], "--out full"),
+        (["eval", "./nowhere", "smoke"], "./nowhere"),
+        (["eval", "a/b/c", "smoke"], "a/b/c"),
+        (["eval", "full"], "needs a profile"),
+        (["eval", "run", "--data", "none.parquet"], "--data none.parquet"),
+    ],
+)
+def test_refused_before_an_environment_is_made(rlx, no_environment, checkpointed_run, tmp_path, words, named):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+    done = rlx(*words, env=no_environment)
+    assert done.returncode == 1, done.stderr
+    assert named in done.stderr and "hint:" in done.stderr
+    assert not (tmp_path / "envs").exists()
+
+
+def test_dry_runs_say_the_launch_line_without_an_environment(rlx, no_environment, checkpointed_run, tmp_path):
+    folder = tmp_path / "envs" / f"fsdp-{lockfile.environment_key()}"
+    for words, job in (
+        (["prepare", "gsm8k", "--limit", "3", "--dry-run"], "verl_core.data.prepare.job gsm8k --limit 3"),
+        (
+            ["merge", "run", "--out", "new", "--dtype", "bf16", "--dry-run"],
+            "verl_core.checkpoint.merge_job run --out new --dtype bf16 --role actor",
+        ),
+    ):
+        done = rlx(*words, env=no_environment)
+        assert (done.returncode, done.stdout) == (0, f"{folder}/bin/python -P -m {job}\n")
+        assert "is not there yet" in done.stderr
+    assert not (tmp_path / "envs").exists() and not (tmp_path / "new").exists()
+
+
+def test_options_become_words():
+    assert jobs.options(out=Path("x"), limit=None, json=True, dry=False) == ["--out", "x", "--json"]
+
+
+def test_a_checkpoint_inside_a_run_finds_the_run(checkpointed_run):
+    inside = checkpointed_run / "checkpoints" / "global_step_1"
+    inside.mkdir()
+    assert _check_source(str(inside)) == checkpointed_run
+    assert _check_source(str(checkpointed_run.parent)) is None
+
+
+def test_profile_show_gives_a_file_that_train_takes(rlx, tmp_path):
+    (tmp_path / "all.yaml").write_text(rlx("profile", "show", "smoke", "trainer.seed=5").stdout)
+    done = rlx("train", "-f", "all.yaml", "--dry-run", "--json")
+    assert json.loads(done.stdout)["model"] == "builtin:show-your-work"
+    assert resolve(None, file=tmp_path / "all.yaml").config == resolve("smoke", ["trainer.seed=5"]).config
+
+
+def test_profile_ls_lists_every_profile_with_its_purpose(rlx):
+    rows = json.loads(rlx("profile", "ls", "--json").stdout)
+    assert {"smoke", "smoke-ppo", "gsm8k-ppo", "gsm8k-grpo"} <= {row["profile"] for row in rows}
+    assert all(row["purpose"] for row in rows)

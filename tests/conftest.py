@@ -1,0 +1,48 @@
+"""Fixtures that several packages' tests share."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def rlx(tmp_path: Path) -> Run:
+    """The real command: `rlx("train", "smoke", env={...}, cwd=...)` runs it in a subprocess, by default in tmp_path and
+    with jobs in the interpreter of the tests, and returns the finished process with its text."""
+
+    def run(
+        *words: str, env: Mapping[str, str | None] | None = None, cwd: Path = tmp_path, timeout: float = 300
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "rlx", *words],
+            cwd=cwd,
+            env=command_variables(env or {}),
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+
+    return run
+
+
+def command_variables(
+    changes: Mapping[str, str | None], sources: Sequence[Path] = (ROOT / "cli", ROOT)
+) -> dict[str, str]:
+    """The environment of a command under test; None removes a variable."""
+    wanted: dict[str, str | None] = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, sources)),
+        "RLX_PYTHON": "current",
+        "NO_COLOR": "1",
+        "OMP_NUM_THREADS": "1",
+        **changes,
+    }
+    return {name: value for name, value in wanted.items() if value is not None}
