@@ -98,6 +98,8 @@ def test_terminal_fits_its_width_and_numbers_several_runs(tmp_path):
         assert max(map(len, text.splitlines())) <= width
         assert text.splitlines()[0] == "1 run-1   2 run-2"
     assert "\x1b[" in terminal_text(runs, 80, colour=True)
+    kl = text[text.index("KL of one update") :]
+    assert "5.0e-4" in kl and "-5.0e-4" in kl  # 1e-9 a step is drawn as nothing, not as a rising curve
 
 
 def test_one_step_is_enough(tmp_path):

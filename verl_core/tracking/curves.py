@@ -9,6 +9,8 @@ from verl_core.config.errors import UserError
 from verl_core.tracking.files import read_jsonl
 from verl_core.tracking.summary import validation_score
 
+FLAT_MARGIN = 5e-4  # shown above and below a curve that does not move
+
 
 @dataclass
 class Curve:
@@ -92,6 +94,11 @@ def load_run(run_dir: Path) -> Run:
 def panels(runs: Sequence[Run]) -> list[Panel]:
     """The diagrams for these runs: of each choice the first that has data in any run (the last where none has)."""
     return [next((p for p in choice if any(r.curve(p.metric) for r in runs)), choice[-1]) for choice in CHOICES]
+
+
+def is_flat(low: float, high: float) -> bool:
+    """Whether values differ by no more than rounding, so that they are drawn as one level and not magnified."""
+    return high - low < 1e-6
 
 
 def headline(runs: Sequence[Run]) -> str:

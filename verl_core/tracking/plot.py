@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from verl_core.config.errors import UserError
-from verl_core.tracking.curves import Panel, Run, headline, panels
+from verl_core.tracking.curves import FLAT_MARGIN, Panel, Run, headline, is_flat, panels
 
 # Okabe and Ito's palette: told apart with every kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -88,9 +88,8 @@ def _style(axes: Axes, panel: Panel) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color("#aaaaaa")
     axes.margins(x=0.02)
-    # A curve that differs from a constant by rounding is drawn flat.
     low, high = axes.get_ylim()
-    if high - low < 1e-6:
-        axes.set_ylim(low - 5e-4, high + 5e-4)
+    if is_flat(low, high):
+        axes.set_ylim(low - FLAT_MARGIN, high + FLAT_MARGIN)
     if panel.unit in ("tokens", "seconds") and low >= 0:
         axes.set_ylim(0, 1.05 * high)

@@ -5,9 +5,10 @@ from typing import Any
 
 import plotext
 
-from verl_core.tracking.curves import Curve, Panel, Run, headline, panels
+from verl_core.tracking.curves import FLAT_MARGIN, Curve, Panel, Run, headline, is_flat, panels
 
 PANEL_HEIGHT = 13
+TICKS = 6
 WIDE_ENOUGH = 100  # columns from which two panels stand side by side
 
 
@@ -37,9 +38,23 @@ def _panel(panel: Panel, runs: Sequence[Run], width: int) -> Any:
         _draw(run.curve(panel.metric), "braille" if len(runs) == 1 else str(number), line=True)
         if held_out:
             _draw(run.validation, "o", line=False)
+    _rulers([run.curve(panel.metric) for run in runs] + ([runs[0].validation] if held_out else []))
     return figure.build().copy()
 
 
 def _draw(curve: Curve, marker: str, line: bool) -> None:
     if curve:
         plotext.figure.draw(plotext.figure.signal(curve.steps, curve.values, marker=marker).lines(line))
+
+
+def _rulers(curves: Sequence[Curve]) -> None:
+    """Whole steps on the x axis, and no magnified rounding on the y axis."""
+    steps = [s for c in curves for s in c.steps]
+    first, last = min(steps), max(steps)
+    count = min(TICKS, last - first + 1)
+    plotext.figure.ruler("x").ticks(
+        sorted({first + round(i * (last - first) / max(1, count - 1)) for i in range(count)})
+    )
+    low, high = min(v for c in curves for v in c.values), max(v for c in curves for v in c.values)
+    if is_flat(low, high):
+        plotext.figure.ruler("y").lim(low - FLAT_MARGIN, high + FLAT_MARGIN)
