@@ -32,6 +32,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--data", action="append", help="prompts instead of data.val_files; may be repeated")
     parser.add_argument("--out", type=Path, help="write every answer with its score, one JSON object a line")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")
     args = parser.parse_args(argv)
     config = load(args.config)
     if args.data:
