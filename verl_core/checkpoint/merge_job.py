@@ -48,6 +48,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dtype", choices=["keep", "bf16", "fp32"], default="keep", help="dtype of the weights")
     parser.add_argument("--role", choices=["actor", "critic"], default="actor", help="which model of the run")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")
     parser.add_argument("--dry-run", action="store_true", help="check everything, write nothing")
     return parser
 
