@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformers.utils.logging import disable_progress_bar
 
 from verl_core.algorithms.loss import Loss, Need, Totals
 from verl_core.batch import Batch
@@ -49,6 +50,7 @@ class Worker:
     def start(self, master: str | None) -> None:
         """Joins the process group and builds the engines of this rank's roles."""
         c = self.config
+        disable_progress_bar()  # of transformers: the run has its own
         # Under Ray a rank sees only the GPU it was given, so its local rank is 0.
         self.platform = current(c.trainer.device)
         threads = os.environ.get("OMP_NUM_THREADS")  # the user's environment wins over the default, not over the key

@@ -75,7 +75,7 @@ class RayExecutor:
             local = {} if config.cluster.ray_address else {"num_cpus": ranks, "include_dashboard": False}
             ray.init(
                 address=config.cluster.ray_address,
-                logging_level=logging.WARNING,
+                logging_level=logging.ERROR,
                 runtime_env={"env_vars": {k: os.environ[k] for k in _CARRIED if k in os.environ}},
                 **local,
             )

@@ -1,0 +1,104 @@
+"""Real runs of the real command on the builtin model, made small."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import command_variables
+from verl_core.config.compose import resolve
+from verl_core.config.effective import effective
+from verl_core.controller.warmup import warm_up
+
+Records = list[dict]
+
+# Measured times and memory: everything else a run logs must repeat bit for bit.
+NOT_REPEATABLE = ("timing_s/", "timing_per_token_ms/", "perf/")
+
+
+@pytest.fixture(scope="session")
+def warm_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The builtin model after a shortened warm-up: it answers, rarely right."""
+    phases = "[{name: skill, steps: 60, optim: {optimizer: muon, lr: 5e-3, weight_decay: 0.0}}]"
+    config = effective(resolve("smoke", [f"warmup.phases={phases}"]).config)
+    folder = warm_up(config, tmp_path_factory.mktemp("warm"), lambda *_: None, lambda: False)
+    assert folder is not None
+    return folder
+
+
+@pytest.fixture
+def small(warm_model: Path) -> Callable[..., list[str]]:
+    """Words of a run of a few steps: `small("smoke", steps=4)`."""
+
+    def words(profile: str = "smoke", steps: int = 4, **more: object) -> list[str]:
+        keys = {
+            "model.path": warm_model,
+            "trainer.total_training_steps": steps,
+            "trainer.test_freq": 2,
+            "trainer.save_freq": 2,
+            "data.val_max_samples": 20,
+            "data.train_batch_size": 4,
+            "actor.ppo_mini_batch_size": 4,
+            "trainer.experiment_name": "run",
+            **{name.replace("__", "."): value for name, value in more.items()},
+        }
+        return ["train", profile, *(f"{key}={value}" for key, value in keys.items())]
+
+    return words
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
+    """The real command in the background, in a session of its own, so that it can be killed with all that it started."""
+
+    def popen(*words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "rlx", *words],
+            cwd=tmp_path,
+            env=command_variables({}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    return popen
+
+
+def records(run_dir: Path) -> Records:
+    """metrics.jsonl without what cannot repeat."""
+    lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if not k.startswith(NOT_REPEATABLE)} for line in lines]
+
+
+def run_dir_of(tmp_path: Path, profile: str = "smoke", name: str = "run") -> Path:
+    return tmp_path / "runs" / profile / name
+
+
+def session_members(leader: int) -> list[str]:
+    """Command lines of the living processes in the session of `leader`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            stat = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+            if int(stat[3]) == leader and stat[0] != "Z":
+                found.append((entry / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue  # it ended while we looked
+    return found
+
+
+def kill_session(leader: int) -> None:
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if int((entry / "stat").read_text().rsplit(")", 1)[1].split()[3]) == leader:
+                    os.kill(int(entry.name), 9)
+            except OSError:
+                continue

@@ -1,0 +1,117 @@
+"""What goes wrong ends with one line, the right exit code, and nothing lost or left behind."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import kill_session, records, run_dir_of, session_members
+from tests.e2e.test_e2e_repeat import wait_for
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_one_signal_stops_after_the_step_with_a_checkpoint_and_leaves_no_process(small, start, tmp_path, number, code):
+    process = start(*small("smoke", steps=1000, trainer__save_freq=-1))
+    metrics = run_dir_of(tmp_path) / "metrics.jsonl"
+    wait_for(metrics, process)
+    while len(metrics.read_text().splitlines()) < 3:
+        time.sleep(0.05)
+    os.kill(process.pid, number)
+    assert process.wait(timeout=60) == code
+    last = records(run_dir_of(tmp_path))[-1]["step"]
+    assert (run_dir_of(tmp_path) / "checkpoints" / f"global_step_{last}" / "manifest.json").exists()
+    assert json.loads((run_dir_of(tmp_path) / "summary.json").read_text())["exit_reason"] in ("interrupted", "terminated")
+    assert session_members(process.pid) == []
+
+
+def test_kill_9_leaves_no_process(small, start, tmp_path):
+    process = start(*small("smoke", steps=1000))
+    wait_for(run_dir_of(tmp_path) / "metrics.jsonl", process)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + 10
+    while (left := session_members(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    kill_session(process.pid)
+    assert left == []
+
+
+def test_two_signals_kill_at_once(small, start, tmp_path):
+    process = start(*small("smoke", steps=1000))
+    wait_for(run_dir_of(tmp_path) / "metrics.jsonl", process)
+    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, signal.SIGTERM)
+    assert process.wait(timeout=10) != 0
+    deadline = time.monotonic() + 10
+    while (left := session_members(process.pid)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    kill_session(process.pid)
+    assert left == []
+
+
+def test_a_reward_that_always_raises_is_exit_5_with_its_reason(rlx, small, tmp_path):
+    path = write(tmp_path / "reward.py", "def compute_score(d, s, g, extra_info=None):\n    raise ValueError('no such key: points')\n")
+    done = rlx(*small("smoke", trainer__val_before_train="false", reward__custom_reward_function__path=path))
+    assert done.returncode == 5
+    assert "no such key: points" in done.stderr and "hint:" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_reward_that_sometimes_raises_or_hangs_costs_only_those_answers(rlx, small, tmp_path):
+    path = write(
+        tmp_path / "reward.py",
+        "def compute_score(d, s, g, extra_info=None):\n"
+        "    if len(s) % 3 == 0:\n        raise ValueError('odd answer')\n"
+        "    return {'score': 1.0 if s.strip().endswith(g) else 0.0, 'length': len(s)}\n",
+    )
+    done = rlx(*small("smoke", steps=2, reward__custom_reward_function__path=path))
+    assert done.returncode == 0, done.stderr
+    lines = records(run_dir_of(tmp_path))
+    assert 0 < lines[1]["reward/failed"] < 32
+    assert lines[1]["reward/length/mean"] > 0
+    answers = [json.loads(x) for x in (run_dir_of(tmp_path) / "rollouts" / "step_1.jsonl").read_text().splitlines()]
+    assert all(("odd answer" in (a["score_error"] or "")) == (len(a["answer"]) % 3 == 0) for a in answers)
+
+
+def test_a_broken_prompt_row_is_exit_1_naming_file_and_row_and_leaves_no_run(rlx, small, tmp_path):
+    good = {"data_source": "openai/gsm8k", "prompt": [{"role": "user", "content": "1+1?"}], "reward_model": {"ground_truth": "2"}}
+    lines = [json.dumps(good)] * 5
+    lines[3] = json.dumps({**good, "prompt": None})
+    path = write(tmp_path / "prompts.jsonl", "\n".join(lines))
+    done = rlx(*small("smoke", data__train_files=path))
+    assert done.returncode == 1, done.stderr
+    assert "prompts.jsonl" in done.stderr and "row 4" in done.stderr
+    assert not run_dir_of(tmp_path).exists()
+
+
+def test_a_wrong_key_writes_nothing(rlx, tmp_path):
+    done = rlx("train", "smoke", "actor.optim.lrr=1")
+    assert done.returncode == 1
+    assert "actor.optim.lrr" in done.stderr and "actor.optim.lr" in done.stderr.replace("lrr", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_folder_without_weights_is_exit_1_and_leaves_no_run(rlx, small, warm_model, tmp_path):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (bare / name).write_bytes((warm_model / name).read_bytes())
+    done = rlx(*small("smoke", model__path=bare))
+    assert done.returncode == 1, done.stderr
+    assert str(bare) in done.stderr and "weights" in done.stderr
+    assert not run_dir_of(tmp_path).exists()
+
+
+def test_an_engine_whose_log_probs_differ_is_exit_4_unless_only_a_warning_is_asked_for(rlx, small, tmp_path):
+    done = rlx(*small("smoke", steps=1, trainer__parity_threshold="1e-12"))
+    assert done.returncode == 4, done.stderr
+    assert "nats a token" in done.stderr and "trainer.parity=warn" in done.stderr
+    let = rlx(*small("smoke", steps=1, trainer__parity_threshold="1e-12", trainer__parity="warn", trainer__experiment_name="let"))
+    assert let.returncode == 0 and "nats a token" in let.stderr

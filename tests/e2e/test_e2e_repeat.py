@@ -1,0 +1,95 @@
+"""Runs repeat bit for bit: the same seed twice, across kill -9 and resume, across a requeue."""
+
+import json
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import records, run_dir_of
+
+
+@pytest.fixture
+def unbroken(rlx, small, tmp_path: Path):
+    done = rlx(*small("smoke", steps=6, trainer__experiment_name="unbroken"))
+    assert done.returncode == 0, done.stderr
+    return records(run_dir_of(tmp_path, name="unbroken"))
+
+
+def test_the_same_seed_gives_the_same_metrics_and_another_seed_does_not(rlx, small, unbroken, tmp_path: Path):
+    assert rlx(*small("smoke", steps=6, trainer__experiment_name="again")).returncode == 0
+    assert records(run_dir_of(tmp_path, name="again")) == unbroken
+    assert len(unbroken) == 7 and all("actor/grad_norm" in line for line in unbroken[1:])
+    assert rlx(*small("smoke", steps=2, trainer__experiment_name="other", trainer__seed=1)).returncode == 0
+    assert records(run_dir_of(tmp_path, name="other"))[1] != unbroken[1]
+
+
+def test_kill_9_and_resume_equals_the_unbroken_run(rlx, small, start, unbroken, tmp_path: Path):
+    run_dir = run_dir_of(tmp_path)
+    words = small("smoke", steps=6)
+    rng = random.Random(7)
+    process = start(*words)
+    wait_for(run_dir / "checkpoints" / "latest", process)
+    time.sleep(rng.random() * 0.5)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert len(records(run_dir)) < 7, "the run ended before it could be killed"
+    done = rlx(*words, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert records(run_dir) == unbroken
+    assert [p.name for p in sorted((run_dir / "rollouts").iterdir())] == [f"step_{n}.jsonl" for n in range(1, 7)]
+
+
+def test_resume_twice_with_a_lower_learning_rate_goes_on_in_the_same_run(rlx, small, tmp_path: Path):
+    """Cases G3 and S4: a changed value is no obstacle, and the last step is saved once."""
+    assert rlx(*small("smoke", steps=3)).returncode == 0
+    done = rlx(*small("smoke", steps=5, actor__optim__lr=1e-5), "--resume")
+    assert done.returncode == 0, done.stderr
+    lines = records(run_dir_of(tmp_path))
+    assert [line["step"] for line in lines] == [0, 1, 2, 3, 4, 5]
+    assert lines[-1]["actor/lr"] == pytest.approx(1e-5)
+    steps = sorted(p.name for p in (run_dir_of(tmp_path) / "checkpoints").glob("global_step_*"))
+    assert steps == ["global_step_2", "global_step_3", "global_step_4", "global_step_5"]
+
+
+def test_resume_without_a_checkpoint_starts_fresh_with_a_warning(rlx, small, tmp_path: Path):
+    done = rlx(*small("smoke", steps=1), "--resume")
+    assert done.returncode == 0, done.stderr
+    assert [line["step"] for line in records(run_dir_of(tmp_path))] == [0, 1]
+
+
+def test_resume_over_other_prompts_is_refused_in_one_line(rlx, small, tmp_path: Path):
+    """Case S3: a position in one data set is not applied to another."""
+    assert rlx(*small("smoke", steps=2)).returncode == 0
+    done = rlx(*small("smoke", steps=4, data__train_max_samples=100), "--resume")
+    assert done.returncode == 1
+    assert "the training prompts are not those of the checkpoint" in done.stderr
+    assert (run_dir_of(tmp_path) / "checkpoints" / "global_step_2" / "manifest.json").exists()
+
+
+def test_a_name_that_exists_is_refused_and_nothing_is_lost(rlx, small, tmp_path: Path):
+    assert rlx(*small("smoke", steps=1)).returncode == 0
+    before = (run_dir_of(tmp_path) / "metrics.jsonl").read_bytes()
+    done = rlx(*small("smoke", steps=1))
+    assert done.returncode == 1 and "hint:" in done.stderr
+    assert (run_dir_of(tmp_path) / "metrics.jsonl").read_bytes() == before
+
+
+def test_json_ends_with_one_object_on_stdout(rlx, small):
+    done = rlx(*small("smoke", steps=2), "--json")
+    summary = json.loads(done.stdout)
+    assert summary["steps"] == 2
+    assert set(summary) >= {"run_dir", "steps", "seconds", "val", "tokens_per_s"}
+    assert set(summary["val"]) == {"first", "last"}
+    assert {"rollout", "update"} <= set(summary["seconds"])
+
+
+def wait_for(path: Path, process, seconds: float = 120) -> None:
+    deadline = time.monotonic() + seconds
+    while not path.exists():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < deadline, f"{path} did not appear"
+        time.sleep(0.05)
