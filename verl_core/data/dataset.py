@@ -51,10 +51,9 @@ class PromptDataset:
     ):
         self.cfg, self.tokenizer, self.split = cfg, tokenizer, split
         check_template(tokenizer)
-        rows = _read(files, cfg, split, seed)
+        self._raw = _read(files, cfg, split, seed)
         self._ids: dict[int, array[int]] = {}
-        self._raw = dict(enumerate(rows))
-        self.indexes = _choose(len(rows), cfg, split, seed)
+        self.indexes = _choose(len(self._raw), cfg, split, seed)
         self.removed = 0
         """Prompts dropped by filter_overlong_prompts."""
         if cfg.filter_overlong_prompts:
