@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from torch import Tensor
@@ -31,6 +31,12 @@ class TokenRequest:
     ids: tuple[int, ...]
     sampling: Sampling
     seed: int
+
+    def after(self, part: Completion) -> TokenRequest:
+        """The request for what is left after an interrupted completion. As draws are keyed by position, both parts
+        together are what an uninterrupted one would have been, and never longer."""
+        left = replace(self.sampling, max_tokens=self.sampling.max_tokens - len(part.ids))
+        return replace(self, ids=(*self.ids, *part.ids), sampling=left)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""When a sequence ends: end-of-sequence ids and stop strings."""
+"""Stop strings: text that ends a sequence, found while its tokens arrive."""
 
 from __future__ import annotations
 
@@ -7,17 +7,6 @@ from typing import Any
 
 _REPLACEMENT = "\ufffd"  # what a decoder prints for bytes that are no complete character
 _LONGEST_CHARACTER = 4  # bytes of UTF-8; a byte-level tokenizer may need that many tokens
-
-
-def eos_ids(tokenizer: Any, generation_config: Any = None) -> frozenset[int]:
-    """Every id that ends a sequence: the tokenizer's and the generation config's, each of which may be absent, one id
-    or a list. Models ship them apart (a chat model's tokenizer says <|im_end|>, its generation config also
-    <|endoftext|>), and an engine that knows only one runs past the other."""
-    found: set[int] = set()
-    for source in (tokenizer, generation_config):
-        ids = getattr(source, "eos_token_id", None)
-        found.update(ids if isinstance(ids, (list, tuple, set, frozenset)) else [] if ids is None else [ids])
-    return frozenset(int(i) for i in found)
 
 
 class StopStrings:

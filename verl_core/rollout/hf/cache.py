@@ -36,12 +36,13 @@ class Prefix:
 
 
 class SlotCache:
-    """Preallocated planes for `slots` rows of up to `positions` tokens, made when the first prefix shows their shapes.
-    Unused entries are finite (zero at first), because attention multiplies what it masks by zero."""
+    """Preallocated planes for `slots` rows of up to `positions` tokens (a multiple of 8, see `aligned`), made when the
+    first prefix shows their shapes. Unused entries are finite (zero at first), because attention multiplies what it
+    masks by zero."""
 
     def __init__(self, slots: int, positions: int):
         self.slots = slots
-        self.positions = aligned(positions)
+        self.positions = positions
         self.planes: list[Tensor] = []
 
     def write_prefix(self, prefix: Prefix, prompt_B: Sequence[int], slot_B: Sequence[int]) -> None:
@@ -56,9 +57,10 @@ class SlotCache:
 
     def _plane_like(self, source: Tensor) -> Tensor:
         """Zeros [slots, positions, heads, head_dim] whose axes lie in memory in the order of the source's, so that the
-        decoder chooses the layout its attention reads best. Equal strides: a prompt of one token; positions go inside."""
+        decoder chooses the layout its attention reads best."""
         size = {1: self.positions, 2: source.shape[2], 3: source.shape[3]}
-        order = sorted(size, key=lambda axis: (-source.stride(axis), axis == 1))
+        # In a prompt of one token the strides of two axes are equal; positions then go inside.
+        order = sorted(size, key=lambda axis: (-source.stride()[axis], axis == 1))
         stored = source.new_zeros(self.slots, *(size[axis] for axis in order))
         return stored.permute(0, *(1 + order.index(axis) for axis in (1, 2, 3)))
 

@@ -17,9 +17,10 @@ class Control:
         self._change = threading.Condition()
         self._paused: PauseMode | None = None
         self._generating = False
-        self._stepping = False
-        self._exclusive = 0  # threads that hold or want the time between two steps
-        self._live: set[str] = set()  # requests of generations that run or wait to
+        self._busy = False  # a step runs, or a thread holds the time between two steps
+        self._wanted = 0  # threads that wait for the time between two steps; they go before the next step
+        self._known: set[str] = set()  # requests of generations that run or wait to
+        self._running: set[str] = set()
         self._aborted: set[str] = set()
 
     @contextmanager
@@ -27,15 +28,15 @@ class Control:
         """Around one generation: waits until the engine is neither paused nor generating."""
         ids = set(request_ids)
         with self._change:
-            self._live |= ids
+            self._known |= ids
             self._change.wait_for(lambda: self._paused is None and not self._generating)
-            self._generating = True
+            self._generating, self._running = True, ids
         try:
             yield
         finally:
             with self._change:
-                self._generating = False
-                self._live -= ids
+                self._generating, self._running = False, set()
+                self._known -= ids
                 self._aborted -= ids
                 self._change.notify_all()
 
@@ -43,43 +44,45 @@ class Control:
     def step(self) -> Iterator[set[str]]:
         """Around one step: waits while paused with `keep`; gives the ids of requests that were aborted."""
         with self._change:
-            self._change.wait_for(lambda: self._paused != "keep" and not self._exclusive)
-            self._stepping = True
+            self._change.wait_for(lambda: self._paused != "keep" and not self._wanted and not self._busy)
+            self._busy = True
             aborted = set(self._aborted)
         try:
             yield aborted
         finally:
             with self._change:
-                self._stepping = False
+                self._busy = False
                 self._change.notify_all()
 
     @contextmanager
     def between_steps(self) -> Iterator[bool]:
         """Holds a running generation between two steps; gives whether there is one."""
         with self._change:
-            self._exclusive += 1
-            self._change.wait_for(lambda: not self._stepping)
+            self._wanted += 1
+            self._change.wait_for(lambda: not self._busy)
+            self._wanted -= 1
+            self._busy = True
             generating = self._generating
         try:
             yield generating
         finally:
             with self._change:
-                self._exclusive -= 1
+                self._busy = False
                 self._change.notify_all()
 
     def abort(self, request_ids: Iterable[str]) -> None:
         with self._change:
-            self._aborted |= set(request_ids) & self._live
+            self._aborted |= set(request_ids) & self._known
 
     def pause(self, mode: PauseMode) -> None:
         """Returns when the engine stands still: `abort` ends the running generation with what it has, `wait` lets it
         finish, `keep` freezes it between two steps. Generations that start later wait for `resume` in every mode."""
         with self._change:
             self._paused = mode
-            if mode == "abort" and self._generating:
-                self._aborted |= self._live
+            if mode == "abort":
+                self._aborted |= self._running
             self._change.notify_all()
-            self._change.wait_for(lambda: not (self._stepping if mode == "keep" else self._generating))
+            self._change.wait_for(lambda: not (self._busy if mode == "keep" else self._generating))
 
     def resume(self) -> None:
         with self._change:

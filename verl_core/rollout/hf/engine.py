@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from verl_core.config.errors import RunError, UserError
-from verl_core.rollout.hf.cache import SlotCache
+from verl_core.rollout.hf.cache import SlotCache, aligned
 from verl_core.rollout.hf.control import Control, PauseMode
 from verl_core.rollout.hf.generic import GenericDecoder
 from verl_core.rollout.hf.llama_family import LlamaDecoder, is_llama_family
@@ -17,7 +17,6 @@ from verl_core.rollout.hf.scheduler import Decoder, Generation, Row
 from verl_core.rollout.hf.weights import WeightTable
 from verl_core.rollout.protocol import Completion, TokenRequest
 from verl_core.rollout.stopping import StopStrings
-from verl_core.rollout.stopping import eos_ids as tokenizer_eos_ids
 
 
 class HfEngine:
@@ -31,8 +30,7 @@ class HfEngine:
         device, dtype: where and in what the model runs.
         max_num_seqs: rows that run at the same time; further requests wait in a queue.
         max_model_len: longest prompt + response, tokens.
-        eos_ids: ids that end a sequence; None: those of the tokenizer (`verl_core.rollout.stopping.eos_ids` joins
-            them with the generation config's).
+        eos_ids: every id that ends a sequence (`verl_core.models.tokenizer.eos_ids` collects them).
     """
 
     def __init__(
@@ -44,7 +42,7 @@ class HfEngine:
         dtype: torch.dtype,
         max_num_seqs: int,
         max_model_len: int,
-        eos_ids: Iterable[int] | None = None,
+        eos_ids: Iterable[int],
     ):
         if max_num_seqs < 1:
             raise UserError(f"rollout.max_num_seqs is {max_num_seqs}, it must be at least 1")
@@ -52,7 +50,7 @@ class HfEngine:
         self.tokenizer = tokenizer
         self.max_num_seqs = max_num_seqs
         self.max_model_len = max_model_len
-        self.eos_ids = frozenset(tokenizer_eos_ids(tokenizer) if eos_ids is None else eos_ids)
+        self.eos_ids = frozenset(eos_ids)
         self.version = 0
         self._weights = WeightTable(model_config, self.device, dtype)
         decoder = LlamaDecoder if is_llama_family(model_config) else GenericDecoder
@@ -124,7 +122,7 @@ class HfEngine:
 
         Raises:
             KeyError: an unknown name came or a weight is missing.
-            ValueError: a tensor has the wrong shape. In both cases the old weights stay in use.
+            ValueError: a tensor has the wrong shape. After either the engine has no weights.
         """
         with self._control.between_steps():
             self._decoder.load(self._weights.take(stream))
@@ -146,7 +144,9 @@ class HfEngine:
         return Row(request, min(sampling.max_tokens, self.max_model_len - prompt), watch)
 
     def _cache_for(self, slots: int, positions: int) -> SlotCache:
-        """The cache of the last generation where it is large enough, else a new one."""
-        if self._cache is None or self._cache.slots < slots or self._cache.positions < positions:
+        """The last generation's cache where it fits, else a new one. Its length fits exactly: attention then reads
+        dense memory, and results depend, to the last bit, on the requests alone and not on what was generated before."""
+        positions = aligned(positions)
+        if self._cache is None or self._cache.slots < slots or self._cache.positions != positions:
             self._cache = SlotCache(slots, positions)
         return self._cache

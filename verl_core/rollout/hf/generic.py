@@ -5,6 +5,7 @@ Slower than `llama_family.py`, but it asks little: attention layers, position_id
 
 from __future__ import annotations
 
+import copy
 import inspect
 from typing import Any
 
@@ -63,7 +64,12 @@ class GenericDecoder:
         self.config = config
         self.layer_types = getattr(config, "layer_types", None)
         self.window = getattr(config, "sliding_window", None)
-        self.model = AutoModelForCausalLM.from_config(config, dtype=dtype).to(device).eval().requires_grad_(False)
+        # A configuration that a trainer has used may name the trainer's attention function. None: the model's default,
+        # which for soft-capped scores would be one that leaves the cap out.
+        own = copy.deepcopy(config)
+        own._attn_implementation = "eager" if getattr(config, "attn_logit_softcapping", None) else None
+        model = AutoModelForCausalLM.from_config(own, dtype=dtype)
+        self.model = model.to(device).eval().requires_grad_(False)
         accepted = inspect.signature(self.model.forward).parameters
         foreign = set(self.layer_types or ()) - _LAYER_TYPES
         if foreign or "position_ids" not in accepted:

@@ -4,9 +4,9 @@ These models are one model with options: grouped-query attention, biases or none
 sliding window or none, a tied or an untied head. The decoder reads each from the configuration or from which weights
 came, and fuses what a decode step would otherwise launch apart (q, k, v; gate, up).
 
-Attention of a decode step: in half precision scaled_dot_product_attention, which keeps its scores in float32. In float32
-two plain products over keys stored [K, D, L] and values stored [K, L, D], which read the cache in long rows (on a CPU
-with short sequences 1.6 times faster, the same result).
+Attention of a decode step: in half precision scaled_dot_product_attention, which keeps its scores in float32; in
+float32 two plain products over keys stored [K, D, L] and values stored [K, L, D], which read the cache in long rows (on
+a CPU with short sequences 1.6 times faster, with the same result).
 
 Shapes: B rows, P prompts, T tokens of a prompt, L positions looked at, H query heads, K key/value heads, D head_dim.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -19,7 +20,7 @@ class WeightTable:
 
     def __init__(self, model_config: Any, device: torch.device, dtype: torch.dtype):
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(model_config, dtype=dtype)
+            model = AutoModelForCausalLM.from_config(copy.deepcopy(model_config), dtype=dtype)
         self.device = device
         self.dtype = dtype
         self.required = {name: p.shape for name, p in model.named_parameters()}
@@ -41,6 +42,7 @@ class WeightTable:
             KeyError: a name is not this model's, or one of its parameters did not come.
             ValueError: a tensor has the wrong shape.
         """
+        self.tensors = {}  # what was copied so far would be overwritten: a failure leaves no weights, not a mixture
         fresh: dict[str, Tensor] = {}
         for name, tensor in stream:
             want = self.required.get(name, self.optional.get(name))

@@ -1,0 +1,139 @@
+"""Drawing: the distribution, the filters, the log-probs, the seeds."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from verl_core.rollout.protocol import Sampling
+from verl_core.rollout.sampling import SamplingBatch, uniforms
+
+CPU = torch.device("cpu")
+
+
+def draw(logits: torch.Tensor, sampling: Sampling, seeds=None, positions=None) -> tuple[torch.Tensor, torch.Tensor]:
+    rows = len(logits)
+    seeds = range(rows) if seeds is None else seeds
+    positions = np.zeros(rows, dtype=np.uint64) if positions is None else positions
+    return SamplingBatch([sampling] * rows, list(seeds), CPU).draw(logits, positions)
+
+
+def slow_distribution(logits: list[float], sampling: Sampling) -> list[float]:
+    """Temperature, then the k most likely, then the smallest set with mass top_p, renormalised: as it is said."""
+    weights = [math.exp(x / sampling.temperature) for x in logits]
+    ranked = sorted(range(len(weights)), key=lambda i: -weights[i])
+    if sampling.top_k > 0:
+        ranked = ranked[: sampling.top_k]
+    mass = sum(weights[i] for i in ranked)
+    kept, sofar = [], 0.0
+    for i in ranked:
+        kept.append(i)
+        sofar += weights[i]
+        if sofar >= sampling.top_p * mass:
+            break
+    total = sum(weights[i] for i in kept)
+    return [weights[i] / total if i in kept else 0.0 for i in range(len(weights))]
+
+
+FILTERS = [
+    Sampling(1),
+    Sampling(1, temperature=0.6),
+    Sampling(1, temperature=1.7, top_k=5),
+    Sampling(1, top_p=0.9),
+    Sampling(1, temperature=0.8, top_p=0.5, top_k=7),
+    Sampling(1, top_k=1),
+    Sampling(1, top_p=1e-6),
+    Sampling(1, top_k=1000),
+]
+
+
+@pytest.mark.parametrize("sampling", FILTERS, ids=str)
+def test_frequencies_and_logps_follow_the_filtered_distribution(sampling: Sampling):
+    """Chi-square over 20,000 draws (fixed seeds; limit: 5 standard deviations above its mean), and every log-prob."""
+    logits = 2.0 * torch.randn(20, generator=torch.Generator().manual_seed(3))
+    expected = torch.tensor(slow_distribution(logits.tolist(), sampling), dtype=torch.float64)
+    n = 20_000
+    ids, logp = draw(logits.expand(n, -1), sampling)
+    torch.testing.assert_close(logp.double(), expected[ids].log(), atol=1e-5, rtol=0)
+    counts = torch.bincount(ids, minlength=20).double()
+    assert counts[expected == 0].sum() == 0
+    common = expected * n >= 5  # the classical condition for the test
+    chi2 = ((counts - n * expected)[common] ** 2 / (n * expected[common])).sum().item()
+    freedom = max(int(common.sum()) - 1, 1)
+    assert chi2 < freedom + 5 * math.sqrt(2 * freedom)
+
+
+def test_top_p_takes_the_smallest_sufficient_set():
+    """Shares 0.5, 0.3, 0.2: 0.5 needs one id, just more needs two, 0.8 needs two, just more needs three."""
+    logits = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64).log().float().expand(2000, -1)
+    for top_p, size in [(0.499, 1), (0.501, 2), (0.799, 2), (0.801, 3)]:
+        assert draw(logits, Sampling(1, top_p=top_p))[0].unique().tolist() == list(range(size))
+
+
+def test_top_k_among_equals_keeps_exactly_k():
+    ids, logp = draw(torch.zeros(500, 6), Sampling(1, top_k=2))
+    assert ids.unique().tolist() == [0, 1]
+    torch.testing.assert_close(logp, torch.full((500,), -math.log(2.0)))
+
+
+def test_greedy_takes_the_largest_and_reports_temperature_one():
+    logits = torch.randn(50, 30, generator=torch.Generator().manual_seed(0))
+    ids, logp = draw(logits, Sampling(1, temperature=0.0, top_p=0.5, top_k=3))
+    assert ids.tolist() == logits.argmax(-1).tolist()
+    torch.testing.assert_close(logp, logits.log_softmax(-1).amax(-1))
+
+
+def test_rows_keep_their_own_parameters():
+    """A mixed batch draws for each row what a batch of that row alone draws."""
+    kinds = [*FILTERS, Sampling(1, temperature=0.0)]
+    logits = torch.randn(len(kinds), 40, generator=torch.Generator().manual_seed(1))
+    positions = np.arange(len(kinds), dtype=np.uint64)
+    ids, logp = SamplingBatch(kinds, list(range(len(kinds))), CPU).draw(logits, positions)
+    for i, kind in enumerate(kinds):
+        one_id, one_logp = SamplingBatch([kind], [i], CPU).draw(logits[i : i + 1], positions[i : i + 1])
+        assert (one_id.item(), one_logp.item()) == (ids[i].item(), pytest.approx(logp[i].item(), abs=1e-6))
+
+
+def test_an_id_without_mass_is_never_drawn():
+    logits = torch.full((5000, 8), -math.inf)
+    logits[:, 3] = 0.0
+    ids, logp = draw(logits, Sampling(1))
+    assert ids.unique().tolist() == [3]
+    assert logp.abs().max() == 0
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize(
+    "sampling", [Sampling(1), Sampling(1, top_p=0.9, top_k=3), Sampling(1, temperature=0.0)], ids=str
+)
+def test_a_broken_row_reports_nan_and_leaves_the_others(bad: float, sampling: Sampling):
+    logits = torch.randn(3, 10, generator=torch.Generator().manual_seed(0))
+    broken = logits.clone()
+    broken[1, 4] = bad
+    ids, logp = draw(broken, sampling)
+    whole_ids, whole_logp = draw(logits, sampling)
+    assert math.isnan(logp[1])
+    assert 0 <= ids[1] < 10
+    assert ids[[0, 2]].tolist() == whole_ids[[0, 2]].tolist()
+    assert logp[[0, 2]].tolist() == whole_logp[[0, 2]].tolist()
+
+
+def test_uniform_numbers_are_uniform_and_unrelated():
+    """Neighbouring seeds and positions, the worst case for a weak hash: bins, and correlation of neighbours."""
+    seed, position = np.meshgrid(np.arange(400, dtype=np.uint64), np.arange(500, dtype=np.uint64), indexing="ij")
+    u = uniforms(seed.ravel(), position.ravel()).reshape(400, 500)
+    assert u.min() >= 0 and u.max() < 1
+    counts = np.bincount((u.ravel() * 100).astype(int), minlength=100)
+    chi2 = ((counts - u.size / 100) ** 2 / (u.size / 100)).sum()
+    assert 99 - 5 * math.sqrt(198) < chi2 < 99 + 5 * math.sqrt(198)
+    for a, b in [(u[1:], u[:-1]), (u[:, 1:], u[:, :-1]), (u[1:, 1:], u[:-1, :-1]), (u[1:, :-1], u[:-1, 1:])]:
+        assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 5 / math.sqrt(a.size)
+
+
+def test_seeds_of_any_size_are_taken():
+    logits = torch.zeros(4, 1000)
+    ids, _ = draw(logits, Sampling(1), seeds=[-1, 2**63 + 5, 2**200 + 7, 0])
+    assert len(set(ids.tolist())) == 4
