@@ -11,6 +11,7 @@ from verl_core.algorithms.loss import Need, Totals
 from verl_core.algorithms.losses import PolicyLoss, SftLoss, ValueLoss
 from verl_core.algorithms.policy_loss import Clip
 from verl_core.batch import Segment, Trajectory, collate
+from verl_core.config.errors import UserError
 from verl_core.config.schema import ActorConfig, CriticConfig, PolicyLossConfig
 
 PPO = PolicyLoss(agg_mode="token-mean")
@@ -286,7 +287,7 @@ def test_a_preset_left_null_is_refused_not_guessed():
         PolicyLoss.from_config(actor(use_kl_loss=None), 1.0)
     with pytest.raises(ValueError, match=r"critic\.loss_agg_mode is null"):
         ValueLoss.from_config(CriticConfig())
-    with pytest.raises(ValueError, match=r"unknown actor\.policy_loss\.loss_mode 'vanila'; there are vanilla"):
+    with pytest.raises(UserError, match="no policy_loss named 'vanila'"):
         PolicyLoss.from_config(actor(policy_loss=PolicyLossConfig("vanila")), 1.0)
 
 

@@ -6,13 +6,12 @@ equal ones are not drowned in rounding. Under mask 0 every column is 0.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor
 
 from verl_core.algorithms.produced import Produced, produced
 from verl_core.batch import Batch
+from verl_core.config import catalogue
 from verl_core.config.schema import AlgorithmConfig
 
 
@@ -85,14 +84,12 @@ def reinforce_plus_plus(batch: Batch, token_reward_N: Tensor, gamma: float = 1.0
 
 
 def compute_advantage(name: str, batch: Batch, cfg: AlgorithmConfig) -> Batch:
-    """Adds advantages_N, and returns_N where the estimator defines returns, to the batch and returns it.
+    """Adds the columns of an advantage estimator, built-in (`estimators.py`) or from a plug-in, and returns the batch.
 
-    Reads mask_N and reward_S, token_reward_N where present (`token_rewards` makes it), and values_N for gae. Raises
-    ValueError for an unknown name.
+    Reads mask_N and reward_S, token_reward_N where present (`token_rewards` makes it), and values_N for gae. Adds
+    advantages_N, and returns_N where the estimator defines returns. Raises UserError for an unknown name.
     """
-    if name not in ESTIMATORS:
-        raise ValueError(f"unknown advantage estimator {name!r}; there are {', '.join(ESTIMATORS)}")
-    return batch.add(**ESTIMATORS[name](batch, cfg))
+    return batch.add(**catalogue.implementation("advantage", name)(batch, cfg))
 
 
 def discounted_sum(value_M: Tensor, at: Produced, decay: float) -> Tensor:
@@ -129,35 +126,3 @@ def _centred(batch: Batch, reward_S: Tensor) -> tuple[Tensor, Tensor]:
 
 def _on_tokens(batch: Batch, adv_S: Tensor) -> Tensor:
     return torch.where(batch["mask_N"], adv_S.float()[batch.seq_N], 0.0)
-
-
-def _token_rewards_of(batch: Batch) -> Tensor:
-    return batch["token_reward_N"] if "token_reward_N" in batch else token_rewards(batch)
-
-
-def _gae(batch: Batch, cfg: AlgorithmConfig) -> dict[str, Tensor]:
-    advantages_N, returns_N = gae(batch, _token_rewards_of(batch), batch["values_N"], cfg.gamma, cfg.lam)
-    return {"advantages_N": advantages_N, "returns_N": returns_N}
-
-
-def _grpo(batch: Batch, cfg: AlgorithmConfig) -> dict[str, Tensor]:
-    # null outside an effective configuration means the estimator's own definition
-    norm_by_std = cfg.norm_adv_by_std_in_grpo is not False
-    return {"advantages_N": grpo(batch, sequence_rewards(batch), norm_by_std)}
-
-
-def _rloo(batch: Batch, cfg: AlgorithmConfig) -> dict[str, Tensor]:
-    return {"advantages_N": rloo(batch, sequence_rewards(batch))}
-
-
-def _reinforce_plus_plus(batch: Batch, cfg: AlgorithmConfig) -> dict[str, Tensor]:
-    advantages_N, returns_N = reinforce_plus_plus(batch, _token_rewards_of(batch), cfg.gamma)
-    return {"advantages_N": advantages_N, "returns_N": returns_N}
-
-
-ESTIMATORS: dict[str, Callable[[Batch, AlgorithmConfig], dict[str, Tensor]]] = {
-    "gae": _gae,
-    "grpo": _grpo,
-    "rloo": _rloo,
-    "reinforce_plus_plus": _reinforce_plus_plus,
-}

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from verl_core.config.schema import KlCtrlConfig
 
+Estimator = Callable[[Tensor, Tensor], Tensor]
+
 
 def k1(logp: Tensor, ref_logp: Tensor) -> Tensor:
     """log p - log q: unbiased, can be negative; as a loss its expected gradient is 0."""
@@ -34,7 +36,22 @@ def k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
     return (log_ratio.expm1() - log_ratio).clamp(-10, 10)
 
 
-ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+def k1_straight(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    """The value of k1 with the gradient of k2: a loss that shows the KL and follows its unbiased gradient."""
+    return _with_gradient_of_k2(k1, logp, ref_logp)
+
+
+def k3_straight(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    """The value of k3 with the gradient of k2."""
+    return _with_gradient_of_k2(k3, logp, ref_logp)
+
+
+def _with_gradient_of_k2(estimator: Estimator, logp: Tensor, ref_logp: Tensor) -> Tensor:
+    gradient = k2(logp, ref_logp)
+    return gradient + (estimator(logp, ref_logp) - gradient).detach()
+
+
+ESTIMATORS: dict[str, Estimator] = {
     "kl": k1,
     "k1": k1,
     "abs": absolute,
@@ -42,22 +59,19 @@ ESTIMATORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "k2": k2,
     "low_var_kl": k3,
     "k3": k3,
+    "kl+": k1_straight,
+    "k1+": k1_straight,
+    "low_var_kl+": k3_straight,
+    "k3+": k3_straight,
 }
 
 
 def kl_estimate(name: str, logp: Tensor, ref_logp: Tensor) -> Tensor:
-    """Per-token estimate of KL(p, q) in nats, for tokens drawn from p. Any shape; log-probs in nats.
-
-    A name ending in `+` has the estimator's value and the gradient of k2. Raises ValueError for an unknown name.
-    """
-    estimator = ESTIMATORS.get(name.removesuffix("+"))
-    if estimator is None:
-        raise ValueError(f"unknown KL estimator {name!r}; there are {', '.join(ESTIMATORS)}, each also with a +")
-    value = estimator(logp, ref_logp)
-    if not name.endswith("+"):
-        return value
-    gradient = k2(logp, ref_logp)
-    return gradient + (value - gradient).detach()
+    """Per-token estimate of KL(p, q) in nats, for tokens drawn from p. Any shape; log-probs in nats. Raises ValueError
+    for an unknown name."""
+    if name not in ESTIMATORS:
+        raise ValueError(f"unknown KL estimator {name!r}; there are {', '.join(ESTIMATORS)}")
+    return ESTIMATORS[name](logp, ref_logp)
 
 
 class KlController(Protocol):

@@ -15,9 +15,10 @@ from torch import Tensor
 from verl_core.algorithms.aggregate import aggregate
 from verl_core.algorithms.kl import kl_estimate
 from verl_core.algorithms.loss import Metric, Need, Totals
-from verl_core.algorithms.policy_loss import POLICY_LOSSES, Clip
+from verl_core.algorithms.policy_loss import Clip, PolicyLossFn
 from verl_core.algorithms.produced import produced
 from verl_core.batch import Batch
+from verl_core.config import catalogue
 from verl_core.config.schema import ActorConfig, CriticConfig
 
 
@@ -66,14 +67,12 @@ class PolicyLoss:
 
     @classmethod
     def from_config(cls, cfg: ActorConfig, temperature: float, want_entropy: bool = True) -> PolicyLoss:
-        """From an effective configuration's actor and rollout.temperature. Raises ValueError for a null preset or an
-        unknown loss_mode."""
-        mode = cfg.policy_loss.loss_mode
-        if mode not in POLICY_LOSSES:
-            raise ValueError(f"unknown actor.policy_loss.loss_mode {mode!r}; there are {', '.join(POLICY_LOSSES)}")
+        """From an effective configuration's actor and rollout.temperature. Raises ValueError for a null preset,
+        UserError for an unknown loss_mode."""
+        catalogue.entry("policy_loss", cfg.policy_loss.loss_mode)  # refused here rather than on the ranks
         use_kl = _resolved(cfg.use_kl_loss, "actor.use_kl_loss")
         return cls(
-            loss_mode=mode,
+            loss_mode=cfg.policy_loss.loss_mode,
             clip=Clip(
                 low=cfg.clip_ratio if cfg.clip_ratio_low is None else cfg.clip_ratio_low,
                 high=cfg.clip_ratio if cfg.clip_ratio_high is None else cfg.clip_ratio_high,
@@ -96,7 +95,8 @@ class PolicyLoss:
     def __call__(self, out: Mapping[Need, Tensor], batch: Batch, totals: Totals) -> tuple[Tensor, dict[str, Metric]]:
         at = produced(batch)
         logp_M = at.pick(out[Need.LOGP])
-        loss_M, diagnostics = POLICY_LOSSES[self.loss_mode](
+        policy_loss: PolicyLossFn = catalogue.implementation("policy_loss", self.loss_mode)
+        loss_M, diagnostics = policy_loss(
             logp_M, at.pick(batch["old_logp_N"]), at.pick(batch["advantages_N"]), self.clip
         )
         loss = aggregate(loss_M, at, totals, self.agg_mode, self.scale)

@@ -1,4 +1,5 @@
-"""Policy losses by name: functions of log-probs and advantages on produced tokens, before aggregation."""
+"""Policy losses: functions of log-probs and advantages on produced tokens, before aggregation. The catalogue holds them
+by name; a plug-in adds its own with `register("policy_loss", NAME, where="module:function")`."""
 
 from __future__ import annotations
 
@@ -42,6 +43,3 @@ def vanilla(logp_M: Tensor, old_logp_M: Tensor, adv_M: Tensor, clip: Clip) -> tu
         "pg_clipfrac_lower": ((adv_M < 0) & (ppo_M > bound_M)).float(),
     }
     return loss_M, diagnostics
-
-
-POLICY_LOSSES: dict[str, PolicyLossFn] = {"vanilla": vanilla}

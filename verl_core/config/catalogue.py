@@ -27,7 +27,7 @@ def _many(kind: str, docs: dict[str, tuple[str, str]]) -> None:
         register(kind, name, where=where, doc=doc)
 
 
-_ADVANTAGES = "verl_core.algorithms.advantages"
+_ADVANTAGES = "verl_core.algorithms.estimators"
 register(
     "advantage",
     "gae",
@@ -97,6 +97,10 @@ _many(
         "k2": (f"{_KL}k2", "Half the squared log-ratio: biased, low variance."),
         "low_var_kl": (f"{_KL}k3", "k3 by veRL's name."),
         "k3": (f"{_KL}k3", "Unbiased, low variance, never negative."),
+        "kl+": (f"{_KL}k1_straight", "k1+ by its other name."),
+        "k1+": (f"{_KL}k1_straight", "Value of k1, gradient of k2: the KL's unbiased gradient."),
+        "low_var_kl+": (f"{_KL}k3_straight", "k3+ by its other name."),
+        "k3+": (f"{_KL}k3_straight", "Value of k3, gradient of k2: the KL's unbiased gradient."),
     },
 )
 _many("engine", {"hf": ("verl_core.rollout.hf:HfEngine", "Plain torch in the trainer's process; any device.")})

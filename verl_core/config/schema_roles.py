@@ -87,7 +87,9 @@ class ActorConfig:
     """Add kl_loss_coef * KL(policy, reference) to the loss; null: the algorithm's preset."""
     kl_loss_coef: float = 0.001
     """Weight of the KL term (>= 0)."""
-    kl_loss_type: Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"] = "low_var_kl"
+    kl_loss_type: Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "kl+", "k1+", "low_var_kl+", "k3+"] = (
+        "low_var_kl"
+    )
     """KL estimator, http://joschu.net/blog/kl-approx.html."""
     grad_clip: float = 1.0
     """Largest gradient norm (> 0)."""
