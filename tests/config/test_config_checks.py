@@ -105,19 +105,20 @@ def test_what_looks_alike_and_is_right():
         (["rollout.tensor_model_parallel_size=2"], "rollout.engine=vllm or sglang"),
         (["rollout.log_prob_micro_batch_size_per_gpu=2"], "rollout.old_log_prob=recompute"),
         (["rollout.val_kwargs.temperature=1"], "rollout.val_kwargs.do_sample=true"),
-        (["data.val_files=null", "rollout.val_kwargs.n=2"], "data.val_files"),
+        (["data.val_files=null", "rollout.val_kwargs.do_sample=true"], "data.val_files"),
+        (["rollout.val_kwargs.n=2"], "rollout.val_kwargs.do_sample=true"),
         (["data.filter_overlong_prompts=true", "data.truncation=left"], "data.filter_overlong_prompts=false"),
         (["data.shuffle=false", "data.seed=3"], "data.shuffle=true"),
         (["reward.custom_reward_function.name=f"], "reward.custom_reward_function.path"),
         (["trainer.total_epochs=3"], "trainer.total_training_steps=null"),
         (["trainer.parity=off", "trainer.parity_threshold=1"], "trainer.parity=error or warn"),
         (["cluster.ray_address=auto"], "cluster.executor=ray"),
-        (["model.path=/some/model"], "model.path=builtin:NAME"),
+        (["model.path=/some/model", "warmup.phases=[]"], "model.path=builtin:NAME"),
     ],
 )
 def test_idle_keys_warn_once_and_name_the_switch(words, switch):
     key = words[-1].split("=")[0]
-    warnings = [line for line in resolve("smoke", words).warnings if key in line or "warmup" in line]
+    warnings = [line for line in resolve("smoke", words).warnings if key in line]
     assert len(warnings) == 1 and "no effect" in warnings[0]
     assert warnings[0].partition("for that set ")[2].startswith(switch)
 
@@ -140,12 +141,36 @@ def test_keys_with_effect_do_not_warn(words):
     assert resolve("smoke", words, strict=True).warnings == []
 
 
-def test_idle_keys_of_one_layer_and_reason_are_one_line():
-    warnings = resolve("smoke-ppo", ["algorithm.name=grpo", "critic.ppo_epochs=2"]).warnings
-    assert sorted(line.partition(" (")[2].partition(")")[0] for line in warnings) == [
-        "command line",
-        "profile smoke-ppo",
+def test_idle_keys_of_one_reason_are_one_line():
+    words = ["critic.ppo_epochs=2", "critic.optim.lr=1e-5", "trainer.critic_warmup=1"]
+    assert resolve("smoke", words).warnings == [
+        "critic.ppo_epochs, critic.optim.lr, trainer.critic_warmup (command line) have no effect; "
+        "for that set algorithm.adv_estimator=gae"
     ]
+
+
+@pytest.mark.parametrize(
+    ("profile", "words"),
+    [
+        ("smoke-ppo", ["algorithm.name=grpo"]),
+        ("smoke-ppo", ["algorithm.adv_estimator=rloo"]),
+        ("gsm8k-grpo", ["rollout.engine=hf"]),
+        ("gsm8k-grpo", ["actor.use_kl_loss=false"]),
+        ("gsm8k-grpo", ["trainer.total_training_steps=2"]),
+        ("smoke", ["model.path=/some/model"]),
+        ("smoke", ["data.val_files=null"]),
+    ],
+)
+def test_a_switch_of_a_higher_layer_is_no_slip(profile, words):
+    assert resolve(profile, words, strict=True).warnings == []
+
+
+def test_an_idle_key_of_the_switchs_own_layer_or_a_higher_one_is(tmp_path):
+    file = tmp_path / "rlx.yaml"
+    file.write_text("extends: smoke-ppo\nalgorithm: {name: grpo}\ncritic: {ppo_epochs: 2}\n")
+    assert [line.partition(" has")[0] for line in resolve(None, file=file).warnings] == [f"critic.ppo_epochs ({file})"]
+    warnings = resolve(None, ["critic.ppo_epochs=3"], file=file).warnings
+    assert [line.partition(" has")[0] for line in warnings] == ["critic.ppo_epochs (command line)"]
 
 
 def test_the_tables_name_keys_that_exist():

@@ -80,3 +80,16 @@ def test_unforeseen_failures_say_where_the_traceback_is(tmp_path):
     nowhere = run("raise ValueError('x')", RLX_TRACEBACK=str(tmp_path / "no" / "log"))
     assert nowhere.returncode == 70 and "again with -v" in nowhere.stderr
     assert json.loads(run("raise ValueError('x')", "--json").stdout)["exit_code"] == 70
+
+
+def test_a_reader_that_leaves_is_no_fault():
+    code = JOB.format(body="[print(i) for i in range(100_000)]\n    return 0")
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stdout is not None and child.stderr is not None
+    child.stdout.readline()
+    child.stdout.close()
+    talk = child.stderr.read()
+    assert child.wait() == 141 and "error" not in talk and "Traceback" not in talk
+    child.stderr.close()
+    other = run("raise BrokenPipeError('a worker left')")
+    assert other.returncode == 70 and "a worker left" in other.stderr

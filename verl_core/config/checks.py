@@ -1,7 +1,7 @@
 """What cannot be right, found before anything starts: all of it at once, with the numbers."""
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from verl_core.config.catalogue import entry, names
@@ -25,8 +25,8 @@ class Report:
     warnings: list[str] = field(default_factory=list)
 
 
-def check(config: RlxConfig, origins: Mapping[str, str]) -> Report:
-    """Errors, and keys without effect. `origins` says who set each key (see `compose.Resolved`)."""
+def check(config: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]) -> Report:
+    """Errors, and keys without effect. `origins` says who set each key, `layers` in which order (lowest first)."""
     said = _Said(config, origins)
     errors = list(_names(said))
     errors += [f"{said(key)} is not in {allowed}" for key, allowed in out_of_range(config)]
@@ -40,7 +40,7 @@ def check(config: RlxConfig, origins: Mapping[str, str]) -> Report:
         *_algorithm(said, e),
         *_rollout(said, e),
     ]
-    return Report(errors, [*idle_keys(config, e, origins)])
+    return Report(errors, [*idle_keys(config, e, origins, layers)])
 
 
 class _Said:

@@ -63,7 +63,7 @@ def resolve(
     tree = _merge(layers, given)
     config = load_tree(tree, "after interpolation")
     origins = _origins(tree, layers, given)
-    report = checks.check(config, origins)
+    report = checks.check(config, origins, [*(layer.origin for layer in layers), COMMAND_LINE])
     _stop([*report.errors, *(report.warnings if strict else ())])
     notes = [note for layer in layers for note in layer.notes]
     notes += [word.note for word in words if isinstance(word, Override) and word.note]

@@ -1,12 +1,14 @@
 """Keys that change nothing under the chosen options, and the switch that would give them effect."""
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from verl_core.config.catalogue import entry, names
 from verl_core.config.effective import get, uses_reference
 from verl_core.config.schema import RlxConfig, ValKwargs
 
+_PRESET_KEYS = {key for name in names("algorithm") for key in (entry("algorithm", name).options or ())}
 Condition = Callable[[RlxConfig], bool]
 
 
@@ -20,6 +22,13 @@ class Rule:
     """What to set for them to have one."""
     besides: tuple[str, ...] = ()
     """Keys of the sections that the rule leaves out."""
+    also: tuple[str, ...] = ()
+    """Keys that decide beside those `switch` names."""
+
+    def deciders(self) -> set[str]:
+        """The keys whose values make the others idle."""
+        named = {*re.findall(r"[a-z_]+(?:\.[a-z_]+)+", self.switch), *self.also}
+        return named | {"algorithm.name"} if named & _PRESET_KEYS else named
 
 
 def _no_critic(c: RlxConfig) -> bool:
@@ -74,10 +83,14 @@ def _catalogue_rules(kind: str, chosen: str, keys: tuple[str, ...]) -> list[Rule
     ]
 
 
-_SHORTHAND = ("cluster.nproc", "cluster.nnodes", "cluster.n_gpus_per_node")
 RULES = [
-    Rule(("critic.",), _no_critic, "algorithm.adv_estimator=gae", besides=("critic.enable",)),
-    Rule(("trainer.critic_warmup",), _no_critic, "algorithm.adv_estimator=gae"),
+    Rule(
+        ("critic.", "trainer.critic_warmup"),
+        _no_critic,
+        "algorithm.adv_estimator=gae",
+        besides=("critic.enable",),
+        also=("critic.enable",),
+    ),
     Rule(
         ("algorithm.kl_ctrl.kl_coef", "algorithm.kl_ctrl.type", "algorithm.kl_penalty"),
         lambda c: not c.algorithm.use_kl_in_reward,
@@ -125,10 +138,11 @@ RULES = [
         ("rollout.log_prob_micro_batch_size_per_gpu", "rollout.log_prob_max_token_len_per_gpu"),
         _engine_log_probs,
         "rollout.old_log_prob=recompute",
+        also=("rollout.engine",),
     ),
     *(
         Rule((f"rollout.val_kwargs.{name}",), _val_default(name), "rollout.val_kwargs.do_sample=true")
-        for name in ("temperature", "top_p", "top_k")
+        for name in ("temperature", "top_p", "top_k", "n")
     ),
     Rule(
         ("rollout.val_kwargs.", "trainer.test_freq", "data.val_max_samples"),
@@ -153,17 +167,25 @@ RULES = [
 ]
 
 
-def idle_keys(config: RlxConfig, effective: RlxConfig, origins: Mapping[str, str]) -> Iterator[str]:
-    """One warning for each reason and layer: the keys someone set that have no effect, and the switch. Keys at their
-    default, and explicit nulls, ask for nothing."""
+def idle_keys(
+    config: RlxConfig, effective: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]
+) -> Iterator[str]:
+    """One warning for each reason and layer: the keys someone set that have no effect, and the switch.
+
+    Keys at their default, and explicit nulls, ask for nothing. A key of a lower layer that a switch of a higher one
+    makes idle is no slip either: `rlx train gsm8k-ppo rollout.engine=hf` means what it says.
+    """
     given = [key for key, origin in origins.items() if origin != "default" and _is_set(config, key)]
+    rank = {origin: i for i, origin in enumerate(["default", *layers])}
     for rule in RULES:
-        keys = [key for key in given if _covers(rule, key)]
-        if keys and rule.idle(effective):
-            for origin in dict.fromkeys(origins[key] for key in keys):
-                own = [key for key in keys if origins[key] == origin]
-                verb = "has" if len(own) == 1 else "have"
-                yield f"{', '.join(own)} ({origin}) {verb} no effect; for that set {rule.switch}"
+        if not rule.idle(effective):
+            continue
+        decided = max(rank[origins.get(key, "default")] for key in rule.deciders())
+        keys = [key for key in given if _covers(rule, key) and rank[origins[key]] >= decided]
+        for origin in dict.fromkeys(origins[key] for key in keys):
+            own = [key for key in keys if origins[key] == origin]
+            verb = "has" if len(own) == 1 else "have"
+            yield f"{', '.join(own)} ({origin}) {verb} no effect; for that set {rule.switch}"
 
 
 def _covers(rule: Rule, key: str) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import select
 import sys
 import traceback
 from collections.abc import Callable
@@ -10,14 +11,15 @@ from typing import NoReturn
 
 from verl_core.config.errors import RlxError
 
-INTERNAL, INTERRUPTED = 70, 130
+INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
 
 
 def run_job(main: Callable[[list[str]], int | None]) -> NoReturn:
     """Runs `main(arguments)` and leaves the process with its exit code (None is 0).
 
     RlxError: `error:` and `hint:` on stderr, its exit code. KeyboardInterrupt: 130. Anything else: 70 and one line that
-    says where the traceback is; under -v the traceback itself. With --json the error is also a JSON object on stdout.
+    says where the traceback is; under -v the traceback itself. A reader of stdout that left: 141, as the shell has it.
+    With --json the error is also a JSON object on stdout.
     """
     argv = sys.argv[1:]
     try:
@@ -27,9 +29,12 @@ def run_job(main: Callable[[list[str]], int | None]) -> NoReturn:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         code = INTERRUPTED
+    except BrokenPipeError as error:
+        code = PIPE_CLOSED if _reader_left() else _unforeseen(error, argv)
     except Exception as error:
         code = _unforeseen(error, argv)
-    sys.stdout.flush()
+    if _reader_left():
+        code = code or PIPE_CLOSED
     sys.exit(code)
 
 
@@ -56,6 +61,20 @@ def _unforeseen(error: Exception, argv: list[str]) -> int:
     print(f"error: {what}\nhint: {hint}", file=sys.stderr)
     _report_json(what, hint, INTERNAL, argv)
     return INTERNAL
+
+
+def _reader_left() -> bool:
+    """Whether stdout is a pipe whose reader is gone (`rlx runs ls | head -1`); then nothing more is written to it."""
+    try:
+        poll = select.poll()
+        poll.register(sys.stdout.fileno(), 0)
+        left = any(state & (select.POLLERR | select.POLLHUP) for _, state in poll.poll(0))
+        if left:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.stdout.flush()
+    except (OSError, ValueError):  # stdout is closed, or was before
+        return False
+    return left
 
 
 def _append_traceback(place: Path, error: Exception) -> bool:

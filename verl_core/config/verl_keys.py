@@ -27,6 +27,7 @@ _PACKED = "rlx always packs sequences without padding"
 _ENTROPY = "entropy is always logged; the bonus is actor.entropy_coeff"
 _SEEDED = "every random draw follows from trainer.seed"
 _ONE_NAME = "set it once, under model"
+_COV = "the clip-cov, kl-cov and DRO policy losses are not built"
 _SAME_MODEL = "the critic's code, tokenizer and overrides are those under model"
 
 # key: (the values that are accepted because rlx does just that, what rlx does or which key does the same)
@@ -71,6 +72,27 @@ FIXED: dict[str, tuple[tuple, str]] = {
     "critic.optim.total_training_steps": ((-1, None), "set trainer.total_training_steps"),
     "critic.optim.lr_warmup_init": ((), "warm-up starts from 0"),
     "actor.optim.num_cycles": ((0.5,), "cosine goes down once"),
+    "actor.optim.optimizer_impl": (("torch.optim",), "optimizers are torch's"),
+    "critic.optim.optimizer_impl": (("torch.optim",), "optimizers are torch's"),
+    **{
+        f"actor.policy_loss.{name}": ((), _COV)
+        for name in ("clip_cov_ratio", "clip_cov_lb", "clip_cov_ub", "kl_cov_ratio", "ppo_kl_coef", "dro_beta")
+    },
+    **{
+        f"{role}.fsdp_config.{name}": rule
+        for role in ("actor", "critic")
+        for name, rule in {
+            "fsdp_size": ((-1,), "parameters are sharded over the whole pool"),
+            "offload_policy": ((False,), "set param_offload and optimizer_offload beside it"),
+            "forward_prefetch": ((True, False), "left to FSDP2"),
+            "use_orig_params": ((True, False), "FSDP2 always keeps them"),
+            "wrap_policy": ((None,), "every decoder layer is sharded by itself"),
+            "mixed_precision": ((None,), "set dtype beside it"),
+            "seed": ((), _SEEDED),
+            "full_determinism": ((), "set trainer.deterministic"),
+            "forward_only": ((), "roles that train do both"),
+        }.items()
+    },
     "critic.strategy": (("fsdp", "fsdp2"), _FSDP),
     "critic.use_dynamic_bsz": ((False,), _BUDGET.format("critic.ppo_max_token_len_per_gpu")),
     "critic.ppo_micro_batch_size": ((None,), "set critic.ppo_micro_batch_size_per_gpu"),
@@ -200,9 +222,6 @@ SUBTREES = {
     "rollout.prometheus": "not built",
     "rollout.engine_kwargs": "not built",
     "rollout.skip": "not built",
-    "actor.policy_loss": "only loss_mode, and only vanilla",
-    "actor.fsdp_config": "not a key of FSDP2 here: see model_dtype, dtype, reshard_after_forward and the two offloads",
-    "critic.fsdp_config": "not a key of FSDP2 here: see model_dtype, dtype, reshard_after_forward and the two offloads",
     "critic.fsdp": "set critic.fsdp_config",
     "critic.model.fsdp_config": "set critic.fsdp_config",
     "algorithm.pf_ppo": "not built",
