@@ -3,32 +3,32 @@
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, CONFIG_MAPPING
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
-COMMON = dict(
-    vocab_size=61,
-    hidden_size=32,
-    intermediate_size=48,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    head_dim=8,
-    max_position_embeddings=64,
-    bos_token_id=None,
-    eos_token_id=2,
-    pad_token_id=0,
-)
-WINDOW = dict(sliding_window=4, layer_types=["sliding_attention", "full_attention"])
+COMMON = {
+    "vocab_size": 61,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "max_position_embeddings": 64,
+    "bos_token_id": None,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+WINDOW = {"sliding_window": 4, "layer_types": ["sliding_attention", "full_attention"]}
 ARCHITECTURES = {
     "qwen2": {},
     "qwen2-sliding": dict(use_sliding_window=True, max_window_layers=0, **WINDOW),
-    "qwen3": dict(tie_word_embeddings=True),
+    "qwen3": {"tie_word_embeddings": True},
     "llama": {},
-    "mistral": dict(sliding_window=4),
+    "mistral": {"sliding_window": 4},
     "gemma2": dict(attn_logit_softcapping=0.5, final_logit_softcapping=0.7, query_pre_attn_scalar=8, **WINDOW),
     "gemma3_text": dict(query_pre_attn_scalar=8, **WINDOW),
-    "granite": dict(logits_scaling=3.0, attention_multiplier=0.2),
-    "cohere": dict(logit_scale=0.5),
+    "granite": {"logits_scaling": 3.0, "attention_multiplier": 0.2},
+    "cohere": {"logit_scale": 0.5},
 }
 
 

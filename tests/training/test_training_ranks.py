@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import multiprocessing
+import operator
 import socket
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.distributed.tensor import DTensor
 from training_tiny import SMOOTH, NllEntropy, Squared, make_batch, make_engine, totals, weights, write_model
 
@@ -28,7 +31,7 @@ def whole(state: EngineState) -> EngineState:
     return EngineState(gather(state.weights), gather(state.optimizer), state.scalars)
 
 
-def run_steps(folder: Path, share, options, loss, steps: int, start: EngineState | None = None):
+def run_steps(share, folder: Path, options, loss, steps: int, start: EngineState | None = None):
     batch = make_batch()
     engine = make_engine(folder, **options)
     if start is not None:
@@ -48,21 +51,25 @@ def run_steps(folder: Path, share, options, loss, steps: int, start: EngineState
     }
 
 
-def _rank(rank: int, port: int, out: str, folder: Path, shares, *arguments) -> None:
+def join_group(rank: int, port: int) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
-    result = run_steps(folder, shares[rank], *arguments)
-    dist.barrier()
-    dist.destroy_process_group()
-    torch.save(result, f"{out}/{rank}.pt")
 
 
-def two_ranks(tmp_path: Path, folder: Path, shares, *arguments) -> list[dict]:
+@pytest.fixture(scope="module")
+def two_ranks():
+    """Runs `run_steps` on two ranks, each with its own share, and returns both results."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    mp.spawn(_rank, (port, str(tmp_path), folder, shares, *arguments), nprocs=2)
-    return [torch.load(tmp_path / f"{rank}.pt", weights_only=False) for rank in range(2)]
+    context = multiprocessing.get_context("spawn")
+    ranks = [ProcessPoolExecutor(1, context, join_group, (rank, port)) for rank in range(2)]
+    yield lambda shares, *arguments: [
+        future.result()
+        for future in [rank.submit(run_steps, share, *arguments) for rank, share in zip(ranks, shares, strict=True)]
+    ]
+    for rank in ranks:
+        rank.shutdown()
 
 
 @pytest.fixture(scope="module")
@@ -70,42 +77,42 @@ def folder(tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("model"))
 
 
-def close(got: dict, want: dict) -> None:
+def close(got: dict, want: dict, rel: float) -> None:
     assert got.keys() == want.keys()
     for name in want:
-        torch.testing.assert_close(got[name], want[name], rtol=1e-5, atol=1e-6, msg=lambda m, name=name: f"{name}: {m}")
+        torch.testing.assert_close(got[name], want[name], rtol=rel, atol=rel, msg=lambda m, name=name: f"{name}: {m}")
 
 
 @pytest.mark.parametrize(
-    ("share", "options", "loss"),
+    ("share", "options", "loss", "rel"),
     [
-        ("uneven", dict(optim=SMOOTH, micro=MicroBatching(sequences=1)), NllEntropy()),
-        ("empty", dict(optim=MUON, checkpointing=True), NllEntropy()),
-        ("uneven", dict(role="critic", micro=MicroBatching(tokens=12)), Squared()),
+        ("uneven", {"optim": SMOOTH, "micro": MicroBatching(sequences=1)}, NllEntropy(), 1e-5),
+        ("empty", {"optim": MUON, "checkpointing": True}, NllEntropy(), 2e-3),  # torch's Muon orthogonalises in bf16
+        ("uneven", {"role": "critic", "micro": MicroBatching(tokens=12)}, Squared(), 1e-5),
     ],
     ids=["adamw", "muon", "critic"],
 )
-def test_two_ranks_equal_one_and_exchange_state(tmp_path, folder, share, options, loss):
-    one = run_steps(folder, range(6), options, loss, steps=2)
-    two = two_ranks(tmp_path, folder, SHARES[share], options, loss, 2)
+def test_two_ranks_equal_one_and_exchange_state(two_ranks, folder, share, options, loss, rel):
+    one = run_steps(range(6), folder, options, loss, steps=2)
+    two = two_ranks(SHARES[share], folder, options, loss, 2)
     for rank in two:
         assert rank["sharded"] and not one["sharded"]
-        for got, want in zip(rank["metrics"], one["metrics"], strict=True):
-            assert got == pytest.approx(want, rel=1e-5)
-        close(rank["weights"], one["weights"])
-        close(rank["state"].optimizer, one["state"].optimizer)
+        assert rank["metrics"][0] == pytest.approx(one["metrics"][0], rel=1e-5)
+        assert rank["metrics"][1] == pytest.approx(one["metrics"][1], rel=rel)
+        close(rank["weights"], one["weights"], rel)
+        close(rank["state"].optimizer, one["state"].optimizer, rel)
         assert rank["state"].scalars == one["state"].scalars
     batch = make_batch()
-    place_N = batch.token_index(torch.tensor(sum(SHARES[share], [])))
+    place_N = batch.token_index(torch.tensor(functools.reduce(operator.iadd, SHARES[share], [])))
     for part in ("out", "old"):
         for need in loss.needs:
             got = torch.cat([rank[part][need] for rank in two])
-            torch.testing.assert_close(got, one[part][need][place_N], rtol=1e-4, atol=1e-5)
+            torch.testing.assert_close(got, one[part][need][place_N], rtol=10 * rel, atol=10 * rel)
 
-    onward = run_steps(folder, range(6), options, loss, 1, one["state"])
-    from_two = run_steps(folder, range(6), options, loss, 1, two[0]["state"])
-    assert from_two["metrics"][0] == pytest.approx(onward["metrics"][0], rel=1e-5)
-    close(from_two["weights"], onward["weights"])
-    from_one = two_ranks(tmp_path, folder, SHARES[share], options, loss, 1, one["state"])
+    onward = run_steps(range(6), folder, options, loss, 1, one["state"])
+    from_two = run_steps(range(6), folder, options, loss, 1, two[0]["state"])
+    assert from_two["metrics"][0] == pytest.approx(onward["metrics"][0], rel=rel)
+    close(from_two["weights"], onward["weights"], rel)
+    from_one = two_ranks(SHARES[share], folder, options, loss, 1, one["state"])
     assert from_one[1]["metrics"][0] == pytest.approx(onward["metrics"][0], rel=1e-5)
-    close(from_one[1]["weights"], onward["weights"])
+    close(from_one[1]["weights"], onward["weights"], rel)

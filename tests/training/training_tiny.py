@@ -20,8 +20,19 @@ SMOOTH = OptimConfig(lr=1e-2, eps=1e-3)
 
 
 def write_model(folder: Path, seed: int = 0, **override) -> Path:
-    shape = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
-    rest = dict(num_key_value_heads=2, max_position_embeddings=64, tie_word_embeddings=True, initializer_range=0.2)
+    shape = {
+        "vocab_size": VOCAB,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
+    rest = {
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 64,
+        "tie_word_embeddings": True,
+        "initializer_range": 0.2,
+    }
     torch.manual_seed(seed)
     Qwen2ForCausalLM(Qwen2Config(**{**shape, **rest, **override})).save_pretrained(folder)
     return folder

@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import snapshot_download
-from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+    StrictDataclassError,
+)
 from transformers import AutoConfig, GenerationConfig, PreTrainedConfig
 
 from verl_core.config.errors import EnvError, UserError
@@ -97,7 +103,7 @@ def load_hf_config(model: ModelConfig, path: str | Path | None = None) -> PreTra
     folder = resolve(path or model.path, weights=False)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=model.trust_remote_code)
-    except (ValueError, OSError, KeyError) as error:
+    except (ValueError, OSError, KeyError, StrictDataclassError) as error:
         raise UserError(
             f"cannot read {folder / 'config.json'}: {str(error).strip().splitlines()[0]}",
             hint="set model.trust_remote_code=true if the checkpoint brings its own code",
@@ -119,7 +125,13 @@ def _override(config: PreTrainedConfig, values: dict[str, Any], where: str) -> N
         if isinstance(old, PreTrainedConfig) and isinstance(value, dict):
             _override(old, value, f"{where}.{key}")
         else:
-            setattr(config, key, {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value)
+            merged = {**old, **value} if isinstance(old, dict) and isinstance(value, dict) else value
+            try:
+                setattr(config, key, merged)
+            except StrictDataclassError as error:
+                raise UserError(
+                    f"{where}.{key}={value!r} is not a value of that field", hint=f"config.json has {old!r}"
+                ) from error
 
 
 def load_generation_config(path: str | Path) -> GenerationConfig:

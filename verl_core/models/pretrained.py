@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
 from transformers.initialization import no_init_weights
@@ -106,7 +106,12 @@ def _load(
         return network.eval()
     try:
         network, report = auto.from_pretrained(folder, config=config, output_loading_info=True, **options)
-    except (RuntimeError, OSError, ValueError) as error:  # sizes that differ, a cut file, an unknown architecture
+    except (
+        RuntimeError,
+        OSError,
+        ValueError,
+        SafetensorError,
+    ) as error:  # sizes that differ, a cut file, an unknown architecture
         raise UserError(
             f"cannot load the model in {folder}: {_first_line(error)}", hint="check its config.json and weights"
         ) from error

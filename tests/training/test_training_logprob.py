@@ -1,0 +1,52 @@
+"""Log-prob and entropy in chunks against log_softmax in float64, values and gradients."""
+
+import pytest
+import torch
+
+from verl_core.training.logprob import token_stats
+
+V, D, K = 23, 6, 11
+
+
+def reference(hidden, ids, weight, temperature):
+    logp = (hidden @ weight.T / temperature).log_softmax(-1)
+    return logp.gather(1, ids[:, None])[:, 0], -(logp.exp() * logp).sum(-1)
+
+
+@pytest.mark.parametrize("rows", [1, 4, K, 100])
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_values_and_gradients_against_float64(rows, temperature):
+    torch.manual_seed(0)
+    hidden = torch.randn(K, D, requires_grad=True)
+    weight = torch.randn(V, D, requires_grad=True)
+    ids, a, b = torch.randint(0, V, (K,)), torch.randn(K), torch.randn(K)
+    got = token_stats(hidden, ids, lambda h: h @ weight.T, V, temperature, entropy=True, chunk_elements=rows * V)
+    grads = torch.autograd.grad((a * got[0] + b * got[1]).sum(), (hidden, weight))
+
+    hidden64, weight64 = (x.detach().double().requires_grad_() for x in (hidden, weight))
+    want = reference(hidden64, ids, weight64, temperature)
+    want_grads = torch.autograd.grad((a * want[0] + b * want[1]).sum(), (hidden64, weight64))
+    for x, y in zip((*got, *grads), (*want, *want_grads), strict=True):
+        torch.testing.assert_close(x.double(), y, rtol=1e-5, atol=1e-5)
+
+
+def test_chunks_bound_the_logits_that_exist_at_once():
+    sizes = []
+    head = lambda h: sizes.append(len(h)) or h @ torch.ones(V, D).T  # noqa: E731
+    token_stats(torch.randn(K, D), torch.zeros(K, dtype=torch.int64), head, V, 1.0, False, chunk_elements=4 * V)
+    assert sizes == [4, 4, 3]
+
+
+def test_impossible_tokens_have_no_part_in_the_entropy():
+    logits = torch.tensor([[0.0, 0.0, float("-inf")]], requires_grad=True)
+    logp, entropy = token_stats(logits, torch.tensor([1]), lambda h: h, 3, 1.0, entropy=True)
+    assert entropy.item() == pytest.approx(torch.tensor(2.0).log().item())
+    (logp + entropy).sum().backward()
+    assert torch.isfinite(logits.grad).all()
+
+
+def test_no_tokens_keep_the_graph():
+    hidden = torch.randn(0, D, requires_grad=True)
+    logp, entropy = token_stats(hidden, torch.zeros(0, dtype=torch.int64), lambda h: h @ torch.ones(D, V), V, 1.0, True)
+    (logp.sum() + entropy.sum()).backward()
+    assert logp.shape == entropy.shape == (0,) and hidden.grad.shape == (0, D)
