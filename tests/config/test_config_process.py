@@ -91,5 +91,11 @@ def test_a_reader_that_leaves_is_no_fault():
     talk = child.stderr.read()
     assert child.wait() == 141 and "error" not in talk and "Traceback" not in talk
     child.stderr.close()
+    done_first = JOB.format(body="import time; print(1, flush=True); time.sleep(0.3)")
+    child = subprocess.Popen([sys.executable, "-c", done_first], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    child.stdout.close()
+    assert child.wait() == 0, "a run that ended well did end well"
     other = run("raise BrokenPipeError('a worker left')")
     assert other.returncode == 70 and "a worker left" in other.stderr

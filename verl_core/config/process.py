@@ -33,8 +33,7 @@ def run_job(main: Callable[[list[str]], int | None]) -> NoReturn:
         code = PIPE_CLOSED if _reader_left() else _unforeseen(error, argv)
     except Exception as error:
         code = _unforeseen(error, argv)
-    if _reader_left():
-        code = code or PIPE_CLOSED
+    _reader_left()  # else the interpreter's own last flush could fail
     sys.exit(code)
 
 
