@@ -65,6 +65,12 @@ def test_k1_as_a_loss_has_no_expected_gradient():
     torch.testing.assert_close(expectation("k1")[1], torch.zeros(5, dtype=torch.float64), rtol=0, atol=1e-12)
 
 
+def test_k3_as_a_loss_pulls_along_the_other_direction_of_the_kl():
+    logits, ref_logp = policy_and_reference()
+    other = (ref_logp.exp() * (ref_logp - logits.log_softmax(0))).sum()
+    torch.testing.assert_close(expectation("k3")[1], torch.autograd.grad(other, logits)[0], rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("name", list(ESTIMATORS))
 def test_far_apart_stays_finite(name):
     logp = torch.tensor([-1000.0, 0.0], requires_grad=True)

@@ -31,7 +31,8 @@ def k2(logp: Tensor, ref_logp: Tensor) -> Tensor:
 
 
 def k3(logp: Tensor, ref_logp: Tensor) -> Tensor:
-    """q/p - 1 - log(q/p): unbiased and >= 0. Log-ratio clamped to +-20 and result to +-10, against overflow."""
+    """q/p - 1 - log(q/p): unbiased and >= 0; as a loss it follows KL(q, p). Log-ratio clamped to
+    +-20, result to +-10."""
     log_ratio = (ref_logp - logp).clamp(-20, 20)
     return (log_ratio.expm1() - log_ratio).clamp(-10, 10)
 
