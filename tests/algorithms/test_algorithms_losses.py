@@ -104,6 +104,7 @@ def test_policy_metrics_by_hand():
     assert seen["actor/kl_loss"] == pytest.approx((math.log(1.5) + 1 + math.log(5)) / 3)
     assert share.item() == pytest.approx(seen["actor/pg_loss"] + 0.1 * seen["actor/kl_loss"])
     assert seen["training/rollout_logp_diff_mean"] == pytest.approx((math.log(1.5) + math.log(5) + 0.5) / 3)
+    assert seen["training/rollout_logp_diff_max"] == pytest.approx(math.log(5))
     assert seen["training/rollout_probs_diff_max"] == pytest.approx(4 * math.exp(-1))
     assert seen["training/rollout_probs_diff_mean"] == pytest.approx(
         (0.5 * math.exp(-1) + 4 * math.exp(-1) + math.exp(-1) - math.exp(-1.5)) / 3

@@ -31,13 +31,20 @@ def _total(share: Tensor) -> Metric:
     return Metric(share.detach(), how="sum")
 
 
+def _largest(value_M: Tensor) -> Metric:
+    """Largest of numbers >= 0; 0 when there is none, so that every part of a mini-batch has the metric."""
+    return Metric(torch.cat([value_M, value_M.new_zeros(1)]).max(), how="max")
+
+
 def _mismatch(logp_M: Tensor, rollout_logp_M: Tensor) -> dict[str, Metric]:
     """Trainer against rollout engine on the same tokens: |difference| of log-probs (nats) and of probabilities."""
-    probs_M = (logp_M.exp() - rollout_logp_M.exp()).abs()
+    logp_diff_M = (logp_M - rollout_logp_M).abs()
+    probs_diff_M = (logp_M.exp() - rollout_logp_M.exp()).abs()
     return {
-        "training/rollout_logp_diff_mean": _mean((logp_M - rollout_logp_M).abs()),
-        "training/rollout_probs_diff_mean": _mean(probs_M),
-        "training/rollout_probs_diff_max": Metric(torch.cat([probs_M, probs_M.new_zeros(1)]).max(), how="max"),
+        "training/rollout_logp_diff_mean": _mean(logp_diff_M),
+        "training/rollout_logp_diff_max": _largest(logp_diff_M),
+        "training/rollout_probs_diff_mean": _mean(probs_diff_M),
+        "training/rollout_probs_diff_max": _largest(probs_diff_M),
     }
 
 
