@@ -1,6 +1,7 @@
 """Folders, configurations, tokenizers and weights: what loads, and what is refused by name."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -70,6 +71,7 @@ def test_value_head_starts_at_zero_and_comes_back_from_a_saved_folder(tmp_path, 
     for (n, a), (m, b) in zip(model.named_parameters(), again.named_parameters(), strict=True):
         assert n == m and torch.equal(a, b)
     theirs, report = AutoModelForTokenClassification.from_pretrained(saved, output_loading_info=True)
+    assert type(theirs).__name__ == model.config.architectures[0]
     assert not report["missing_keys"] and not report["unexpected_keys"]
     assert torch.equal(theirs.score.weight, model.score.weight)
 
@@ -85,7 +87,7 @@ def test_value_head_of_another_size_is_refused(tmp_path, folder):
 
 
 def test_folders_that_lack_something_are_refused_by_what_is_missing(tmp_path, folder):
-    with pytest.raises(UserError, match="no config.json"):
+    with pytest.raises(UserError, match="no config"):
         resolve(tmp_path)
     (tmp_path / "config.json").write_text((folder / "config.json").read_text())
     with pytest.raises(UserError, match="no weights"):
@@ -131,6 +133,8 @@ def test_override_config(folder):
     with pytest.raises(UserError, match=r"model\.override_config\.attention_dropuot") as error:
         load_hf_config(ModelConfig(path=str(folder), override_config={"attention_dropuot": 0.25}))
     assert "attention_dropout" in error.value.hint
+    with pytest.raises(UserError, match=r"model\.override_config\.hidden_size='big'"):
+        load_hf_config(ModelConfig(path=str(folder), override_config={"hidden_size": "big"}))
 
 
 @pytest.mark.parametrize(
@@ -163,8 +167,8 @@ def test_every_end_id_is_found(tmp_path, folder):
     assert eos_ids(tokenizer, None, config) == (7, 2)
     assert pad_id(tokenizer, config) == 2
     tokenizer.pad_token = None
-    config.pad_token_id = [5, 6]
-    assert pad_id(tokenizer, config) == 5
+    assert pad_id(tokenizer, SimpleNamespace(pad_token_id=[5, 6])) == 5
+    assert pad_id(tokenizer, SimpleNamespace(pad_token_id=None)) == 2
 
 
 def test_generation_config_from_its_file_or_the_models(tmp_path, folder):

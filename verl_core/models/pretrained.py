@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
 from transformers.initialization import no_init_weights
+from transformers.models.auto.modeling_auto import MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES
 
 from verl_core.config.errors import UserError
 from verl_core.config.schema import ModelConfig
@@ -34,6 +35,8 @@ __all__ = [
     "resolve",
 ]
 
+# sizes that differ from the config's, a missing file, an unknown architecture, a cut file
+LOAD_ERRORS = (RuntimeError, OSError, ValueError, SafetensorError)
 HEAD = ("score.weight", "score.bias")  # transformers' names for a token classification head
 
 
@@ -88,6 +91,8 @@ def load_value_model(
     body = _load(AutoModel, model, path, dtype, attn, weights)
     value_model = ValueModel(body, body.base_model_prefix or "model")
     value_model.config.num_labels = 1
+    name = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES.get(value_model.config.model_type)
+    value_model.config.architectures = [name] if name else None
     if weights:
         _load_head(value_model, resolve(path or model.path))
     return value_model.eval().to(device)
@@ -96,7 +101,7 @@ def load_value_model(
 def _load(
     auto: Any, model: ModelConfig, path: str | Path | None, dtype: torch.dtype, attn: str, weights: bool
 ) -> PreTrainedModel:
-    folder = resolve(path or model.path)
+    folder = resolve(path or model.path, weights=weights)
     config = load_hf_config(model, folder)
     options = {"dtype": dtype, "attn_implementation": attn, "trust_remote_code": model.trust_remote_code}
     if not weights:
@@ -106,12 +111,7 @@ def _load(
         return network.eval()
     try:
         network, report = auto.from_pretrained(folder, config=config, output_loading_info=True, **options)
-    except (
-        RuntimeError,
-        OSError,
-        ValueError,
-        SafetensorError,
-    ) as error:  # sizes that differ, a cut file, an unknown architecture
+    except LOAD_ERRORS as error:
         raise UserError(
             f"cannot load the model in {folder}: {_first_line(error)}", hint="check its config.json and weights"
         ) from error
