@@ -16,7 +16,7 @@ from verl_core.config.typed import leaf_types
     [
         (["data.train_batch_size=20"], "20 = 1 x 16 [+] 4"),
         (["actor.ppo_mini_batch_size=6"], "16 = 2 x 6 [+] 4"),
-        (["cluster.nproc=256"], "= 128 sequences are fewer than the 256 ranks of actor.pool 'main'"),
+        (["cluster.nproc=256"], "= 128 sequences are fewer than the 256 ranks of pool 'main'"),
         (["actor.ppo_max_token_len_per_gpu=1000"], "exclude each other"),
         (["actor.ppo_micro_batch_size_per_gpu=null"], "both are null; for example"),
         (
@@ -32,6 +32,10 @@ from verl_core.config.typed import leaf_types
         (["algorithm.name=rloo", "rollout.n=1"], "rloo compares"),
         (["algorithm.name=ppo", "critic.enable=false"], "gae needs a critic"),
         (["algorithm.name=ppo", "critic.ppo_mini_batch_size=7"], "critic.ppo_mini_batch_size=7.*16 = 2 x 7 [+] 2"),
+        (
+            ["algorithm.name=ppo", "cluster.pools.main.gpus=1", "cluster.pools.c.gpus=256", "critic.pool=c"],
+            "actor.ppo_mini_batch_size=16 .*= 128 sequences are fewer than the 256 ranks of pool 'c'",
+        ),
         (["actor.clip_ratio_c=1"], r"not in \(1, inf\)"),
         (["actor.clip_ratio=0"], r"not in \(0, 1\)"),
         (["rollout.temperature=0"], r"not in \(0, inf\)"),

@@ -89,25 +89,18 @@ def _names(said: _Said) -> Iterator[str]:
 def _batches(said: _Said, e: RlxConfig) -> Iterator[str]:
     """Batch, mini-batch and ranks."""
     batch, n = e.data.train_batch_size, e.rollout.n
-    roles = [("actor", e.actor.pool, e.actor.ppo_mini_batch_size)]
+    shares = {("actor.ppo_mini_batch_size", e.actor.pool)}
     if e.critic.enable:
-        assert e.critic.pool is not None and e.critic.ppo_mini_batch_size is not None
-        roles.append(("critic", e.critic.pool, e.critic.ppo_mini_batch_size))
-    for role, pool, mini in roles:
-        key = f"{role}.ppo_mini_batch_size"
-        if role == "critic" and not said.given(key):
-            key = "actor.ppo_mini_batch_size"
-        if batch % mini and (role == "actor" or key.startswith(role)):
-            yield (
-                f"{said('data.train_batch_size')} is not a multiple of {said(key)}: "
-                f"{batch} = {batch // mini} x {mini} + {batch % mini}"
-            )
-        ranks = _ranks(e, pool)
-        if mini * n < ranks:
-            yield (
-                f"{said(key)} x {said('rollout.n')} = {mini * n} sequences are fewer than "
-                f"the {ranks} ranks of {role}.pool {pool!r}"
-            )
+        own = said.given("critic.ppo_mini_batch_size")
+        shares.add((f"{'critic' if own else 'actor'}.ppo_mini_batch_size", e.critic.pool or ""))
+    for key in sorted({key for key, _ in shares}):
+        if batch % (mini := get(e, key)):
+            division = f"{batch} = {batch // mini} x {mini} + {batch % mini}"
+            yield f"{said('data.train_batch_size')} is not a multiple of {said(key)}: {division}"
+    for key, pool in sorted(shares):
+        if (sequences := get(e, key) * n) < (ranks := _ranks(e, pool)):
+            few = f"{sequences} sequences are fewer than the {ranks} ranks of pool {pool!r}"
+            yield f"{said(key)} x {said('rollout.n')} = {few}"
 
 
 def _micro_batches(said: _Said, e: RlxConfig) -> Iterator[str]:
