@@ -32,9 +32,8 @@ def tiny_model(tied: bool, dtype: torch.dtype = torch.float32, seed: int = 0, vo
         bos_token_id=1,
         eos_token_id=2,
         pad_token_id=0,
-        dtype=str(dtype).removeprefix("torch."),
     )
-    return AutoModelForCausalLM.from_config(config).to(dtype)
+    return AutoModelForCausalLM.from_config(config, dtype=dtype)
 
 
 def engine_state(model: PreTrainedModel, seed: int = 1) -> EngineState:
@@ -70,8 +69,8 @@ def sharded(state: EngineState) -> EngineState:
 
 
 def on_ranks(count: int, function: Callable[..., None], *arguments) -> None:
-    """Runs `function(*arguments)` on `count` gloo ranks in forked processes (fresh ones would import torch for longer than
-    the tests take); the first exception is raised here."""
+    """Runs `function(*arguments)` on `count` gloo ranks in forked processes (fresh ones would import torch for longer
+    than the tests take); the first exception is raised here."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A merged folder loads in plain transformers and computes the same; anything wrong is named before a byte is written."""
+"""A merged folder loads in plain transformers and computes the same; faults are named before anything is written."""
 
 import json
 import shutil
@@ -230,7 +230,7 @@ def test_files_keep_within_their_limit():
     tensors = [TensorPlan(f"t{i}", torch.float32, torch.Size([n])) for i, n in enumerate([10, 10, 10, 100, 10])]
     files = file_plan(tensors, max_file_bytes=80)
     assert [[t.name for t in group] for group in files.values()] == [["t0", "t1"], ["t2"], ["t3"], ["t4"]]
-    assert list(files)[0] == "model-00001-of-00004.safetensors"
+    assert next(iter(files)) == "model-00001-of-00004.safetensors"
 
 
 def test_config_names_what_was_written(step, tmp_path):

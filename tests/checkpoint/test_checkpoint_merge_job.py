@@ -51,7 +51,8 @@ def test_exit_code_and_hint(tmp_path):
     assert failed.returncode == 1 and failed.stdout == ""
     assert failed.stderr.splitlines()[0] == f"error: {tmp_path / 'nowhere'} is not a folder"
     assert failed.stderr.splitlines()[1].startswith("hint: ")
-    assert job(tmp_path).returncode == 2  # --out is absent
+    with pytest.raises(SystemExit, match="2"):
+        main([str(tmp_path)])  # --out is absent
 
 
 def test_dry_run_writes_nothing(tmp_path, capsys):
@@ -135,7 +136,8 @@ def test_model_with_its_own_code_loads_alone(tmp_path):
 from verl_core.checkpoint.merge_job import main
 main([{str(tmp_path / "run")!r}, "--out", {str(tmp_path / "out")!r}])
 from transformers import AutoModelForCausalLM
-model, report = AutoModelForCausalLM.from_pretrained({str(tmp_path / "out")!r}, trust_remote_code=True, output_loading_info=True)
+options = dict(trust_remote_code=True, output_loading_info=True)
+model, report = AutoModelForCausalLM.from_pretrained({str(tmp_path / "out")!r}, **options)
 assert not any(report.values()), report
 print(type(model).__name__)
 """

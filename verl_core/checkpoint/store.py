@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 from verl_core.checkpoint.find import is_whole, newest_whole, survey
 from verl_core.checkpoint.manifest import fsync, write_manifest, write_text_durably
@@ -21,6 +22,12 @@ LATEST = "latest"
 _UNFINISHED = re.compile(r"\.tmp-(global_step_\d+)-(.+)-(\d+)-[0-9a-f]{8}")  # step, host, process id
 _TRASH = re.compile(r"\.trash-global_step_\d+-[0-9a-f]{8}")
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_DISK = (
+    *NO_SPACE,
+    errno.EFBIG,
+    errno.EROFS,
+    errno.EIO,
+)  # other OSErrors of a save, e.g. a lost connection, are not ours
 
 
 class CheckpointStore:
@@ -31,6 +38,10 @@ class CheckpointStore:
     Readers may look at any time. Newest means written last: after going back to an earlier step, its successors count.
     """
 
+    _writing: ClassVar[set[Path]] = (
+        set()
+    )  # of all stores of this process, to tell them from a dead one's with its number
+
     def __init__(self, folder: Path | str, keep: int | None = None):
         if keep is not None and keep < 1:
             raise UserError(
@@ -39,9 +50,14 @@ class CheckpointStore:
         self.folder = Path(folder)
         self.keep = keep
         self._open: dict[int, Path] = {}
+        self._recovered = False
 
     def recover(self) -> None:
-        """Clears what killed saves of this run left behind; finishes one that lacked only its last rename."""
+        """Clears what killed saves of this run left behind; finishes one that lacked only its last rename.
+
+        Called before `latest()` when a run resumes; the first `begin` does it otherwise.
+        """
+        self._recovered = True
         if not self.folder.is_dir():
             return
         (self.folder / f".{LATEST}.tmp").unlink(missing_ok=True)
@@ -63,6 +79,8 @@ class CheckpointStore:
         `need_bytes` is the size to come (`state_bytes` of every role); None: that of the newest checkpoint. Raises
         RunError when the disk has less than that, or when the folder cannot be made.
         """
+        if not self._recovered:
+            self.recover()
         path = self.folder / f".tmp-global_step_{step}-{_host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -74,6 +92,7 @@ class CheckpointStore:
                 "free the folder, or set trainer.default_local_dir to one that can be written",
             ) from error
         self._open[step] = path
+        self._writing.add(path)
         return path
 
     def commit(self, step: int) -> Path:
@@ -88,10 +107,10 @@ class CheckpointStore:
         serial = 1 + max((manifest.serial for _, manifest in present), default=0)
         try:
             write_manifest(temporary, step, serial)
+            replaced = self._to_trash(target) if target.exists() else None
+            temporary.rename(target)
         except OSError as error:
             raise self._failed(step, error) from error
-        replaced = self._to_trash(target) if target.exists() else None
-        temporary.rename(target)
         del self._open[step]
         fsync(self.folder)
         self._point_to(target)
@@ -111,9 +130,9 @@ class CheckpointStore:
         folder = self.begin(step, need_bytes)
         try:
             yield folder
-        except OSError as error:
-            raise self._failed(step, error, need_bytes) from error
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, OSError) and error.errno in _DISK:
+                raise self._failed(step, error, need_bytes) from error
             self.abort(step)
             raise
         self.commit(step)
@@ -161,7 +180,7 @@ class CheckpointStore:
         if match[2] != _host():
             return False
         if (pid := int(match[3])) == os.getpid():
-            return path in self._open.values()
+            return path in self._writing
         try:
             os.kill(pid, 0)
         except ProcessLookupError:
