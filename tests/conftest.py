@@ -12,6 +12,17 @@ ROOT = Path(__file__).resolve().parents[1]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests marked `gpu` need a CUDA device; torch is asked only when there are some."""
+    marked = [item for item in items if item.get_closest_marker("gpu")]
+    if marked:
+        import torch
+
+        if not torch.cuda.is_available():
+            for item in marked:
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
 @pytest.fixture
 def rlx(tmp_path: Path) -> Run:
     """The real command: `rlx("train", "smoke", env={...}, cwd=...)` runs it in a subprocess, by default in tmp_path and

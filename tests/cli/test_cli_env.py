@@ -1,8 +1,10 @@
 """Environments, with the real uv and a small extra (`plot`): made once, reused, mended, or refused clearly."""
 
+import fcntl
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -10,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, command_variables
-from rlx.env import lockfile, uv
+from rlx.env import launch, lockfile, uv
 
+from tests.conftest import ROOT, command_variables
 from verl_core.config.errors import EnvError, UserError
 
 
@@ -73,8 +75,6 @@ def test_two_at_once_make_one_environment(rlx, envs):
 
 
 def test_the_second_waits_for_the_first(rlx, envs, tmp_path):
-    import fcntl
-
     folder = Path(rlx("env", "which", "--extra", "plot", env=envs).stdout.strip())
     folder.parent.mkdir()
     with folder.with_name(folder.name + ".lock").open("w") as held, ThreadPoolExecutor(1) as pool:
@@ -85,6 +85,19 @@ def test_the_second_waits_for_the_first(rlx, envs, tmp_path):
         fcntl.flock(held, fcntl.LOCK_UN)
         assert second.result().returncode == 0
     assert "waiting" in second.result().stderr
+
+
+def test_ctrl_c_is_130_and_leaves_nothing_running(envs, tmp_path):
+    variables = command_variables(envs)
+    run = [sys.executable, "-m", "rlx", "env", "sync", "--extra", "plot"]
+    (tmp_path / "envs").mkdir()
+    with (tmp_path / "envs" / f"plot-{lockfile.environment_key()}.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        command = subprocess.Popen(run, env=variables, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+        assert command.stderr is not None and "waiting" in command.stderr.readline()
+        command.send_signal(signal.SIGINT)
+        assert command.wait(30) == 130
+        assert "Traceback" not in command.stderr.read()
 
 
 def test_which_prints_the_folder_and_nothing_else(rlx, envs, tmp_path):
@@ -188,6 +201,19 @@ def test_the_users_variables_win(rlx):
     unset = {"OMP_WAIT_POLICY": None, "TOKENIZERS_PARALLELISM": None}
     assert rlx(*run, env=unset).stdout == "PASSIVE false\n"
     assert rlx(*run, env={**unset, "OMP_WAIT_POLICY": "ACTIVE"}).stdout == "ACTIVE false\n"
+
+
+def test_threads_of_a_training_job(monkeypatch):
+    assert launch.cpu_threads(4, "auto") == 4
+    monkeypatch.setattr(launch, "has_nvidia_driver", lambda: True)
+    assert launch.cpu_threads(None, "cpu") == 1
+    assert launch.cpu_threads(None, "auto") is None  # torch's own choice
+    monkeypatch.setattr(launch, "has_nvidia_driver", lambda: False)
+    assert launch.cpu_threads(None, "auto") == 1
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert launch.child_variables(2)["OMP_NUM_THREADS"] == "2"
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert "OMP_NUM_THREADS" not in launch.child_variables(2)
 
 
 def test_a_missing_program_is_one_line(rlx):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from rlx import jobs
-from rlx.commands.eval import _check_source
+from rlx.commands.eval import _check_source, _resolve
 from rlx.env import lockfile
 
 from verl_core.config import write
@@ -74,6 +74,17 @@ def test_a_checkpoint_inside_a_run_finds_the_run(checkpointed_run):
     inside.mkdir()
     assert _check_source(str(inside)) == checkpointed_run
     assert _check_source(str(checkpointed_run.parent)) is None
+
+
+def test_a_run_is_evaluated_as_it_was_configured_and_a_model_with_the_hf_engine(
+    checkpointed_run, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    of_run = _resolve(str(checkpointed_run), checkpointed_run, ["trainer.seed=4"])
+    assert of_run.config == resolve("smoke", ["trainer.seed=4"]).config
+    assert of_run.warnings == []
+    assert _resolve("some-model", None, ["gsm8k-grpo"]).config.rollout.engine == "hf"
+    assert _resolve("some-model", None, ["gsm8k-grpo", "rollout.engine=vllm"]).config.rollout.engine == "vllm"
 
 
 def test_profile_show_gives_a_file_that_train_takes(rlx, tmp_path):

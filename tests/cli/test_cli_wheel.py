@@ -4,8 +4,9 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT, command_variables
 from rlx.env import uv
+
+from tests.conftest import ROOT, command_variables
 
 pytestmark = pytest.mark.slow
 

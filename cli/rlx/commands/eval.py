@@ -68,7 +68,10 @@ def _resolve(model: str, run: Path | None, words: list[str]) -> Resolved:
     otherwise, because that engine needs nothing beside the training back end."""
     profile, overrides = split_words(words)
     if profile is None and run is not None:
-        return resolve(None, overrides, run / "config.yaml")
+        resolved = resolve(None, overrides, run / "config.yaml")
+        # that file sets every key, so what it says about keys without effect is news to nobody
+        resolved.warnings = [text for text in resolved.warnings if str(run / "config.yaml") not in text]
+        return resolved
     if profile is None and not Path(PROJECT_FILE).is_file():
         raise UserError(f"{model} is not a run, so it needs a profile", f"rlx eval {model} PROFILE (`rlx profile ls`)")
     if not any(word.partition("=")[0].endswith(("rollout.engine", "rollout.name")) for word in overrides):

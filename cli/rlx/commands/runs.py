@@ -79,7 +79,7 @@ def show(run: Path = typer.Argument(..., metavar="RUN", help="A run directory.")
 @app.command()
 def plot(
     runs: list[Path] = typer.Argument(..., metavar="RUN...", help="Run directories; several are drawn together."),
-    out: Path = typer.Option(None, help="Picture file to write; default: curves.png in the first run directory."),
+    out: Path = typer.Option(None, help="Picture file to write; default: plot.png in the first run directory."),
     terminal: bool = typer.Option(True, "--terminal/--no-terminal", help="Draw in the terminal as well."),
 ) -> None:
     """Draw curves into a picture file, and in the terminal.

@@ -71,10 +71,16 @@ def ensure(wanted: Environment, verify: bool = False) -> Environment:
     with _locked(wanted):
         if not verify and _current(wanted):
             return wanted
-        if not wanted.complete():
+        fresh = not wanted.complete()
+        if fresh:
             shutil.rmtree(wanted.folder, ignore_errors=True)  # what a killed sync left may lack files inside packages
-        _download(wanted)
-        _write_marker(wanted)
+        try:
+            _download(wanted)
+            _write_marker(wanted)
+        except BaseException:
+            if fresh:  # a full disk, an interrupt: give the space back
+                shutil.rmtree(wanted.folder, ignore_errors=True)
+            raise
     return wanted
 
 

@@ -104,4 +104,4 @@ def explain(stderr: str, folder: Path) -> EnvError:
             f"{sys.executable} is not a Python {requires_python()}", "run rlx with one: `uv run --python 3.12 rlx ...`"
         )
     start = text.find("error:")
-    return EnvError(f"uv could not make {folder}: {text[start + 6 :].strip()}", "the command was printed above")
+    return EnvError(f"uv could not make {folder}: {text[start + 6 :].strip()}", "rlx doctor")
