@@ -10,7 +10,7 @@ from checkpoint_models import CASES, run_of, save_run, tiny_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTokenClassification, PreTrainedModel
 
 from verl_core.checkpoint import CheckpointStore, save_huggingface_files, save_role
 from verl_core.checkpoint.merge import check_contents, merge, plan_merge
@@ -113,6 +113,23 @@ def test_critic(tmp_path):
     model = loaded(tmp_path / "out", AutoModelForTokenClassification)
     assert model.score.weight.shape == (1, 32)
     assert torch.equal(logits(model), logits(critic))
+
+
+@pytest.mark.parametrize("kind", ["qwen2_moe", "mixtral"])
+def test_experts_are_written_as_published(tmp_path, kind):
+    config = AutoConfig.for_model(
+        kind, vocab_size=97, hidden_size=32, intermediate_size=48, moe_intermediate_size=16, num_hidden_layers=2,
+        shared_expert_intermediate_size=16, num_attention_heads=4, num_key_value_heads=2, num_experts_per_tok=2,
+        num_experts=4, num_local_experts=4,
+    )  # fmt: skip
+    model = AutoModelForCausalLM.from_config(config)
+    save_run(tmp_path / "run", model)
+    merge(plan_merge(tmp_path / "run", tmp_path / "out"))
+    model.save_pretrained(tmp_path / "reference")
+    got, want = (load_file(tmp_path / folder / "model.safetensors") for folder in ("out", "reference"))
+    assert got.keys() == want.keys() and any(".experts.3." in name for name in got)
+    assert all(torch.equal(got[name], want[name]) for name in want)
+    assert torch.equal(logits(loaded(tmp_path / "out")), logits(model))
 
 
 def test_target_that_holds_something_is_left_alone(step, tmp_path):

@@ -5,6 +5,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTokenClas
 from verl_core.checkpoint.find import find_checkpoint
 from verl_core.checkpoint.huggingface import FOLDER, copy_text_files
 from verl_core.checkpoint.manifest import Manifest, content_faults, fsync, read_manifest
+from verl_core.checkpoint.published import layout, published
 from verl_core.checkpoint.safetensors_stream import MAX_FILE_BYTES, TensorPlan, file_plan, write_file, write_index
 from verl_core.checkpoint.shards import Shards
 from verl_core.config.errors import RunError, UserError
@@ -35,8 +37,9 @@ class MergePlan:
     role: str
     out: Path
     shards: Shards
+    model: PreTrainedModel  # on the meta device
     tensors: list[TensorPlan]
-    architecture: str
+    origin: dict[str, str]  # name of a tensor to write -> the stored one it is made from
 
     @property
     def bytes(self) -> int:
@@ -86,8 +89,12 @@ def plan_merge(source: Path | str, out: Path | str, dtype: Dtype = "keep", role:
     shards = Shards(checkpoint / role / "weights")
     model = _architecture(checkpoint / role / FOLDER, role)
     names = _checked_names(shards, model, checkpoint / role)
-    tensors = [TensorPlan(name, _cast(shards.dtype(name), dtype), shards.shape(name)) for name in names]
-    return MergePlan(checkpoint, manifest, role, out, shards, tensors, type(model).__name__)
+    tensors: list[TensorPlan] = []
+    origin: dict[str, str] = {}
+    for stored, parts in layout(model, {name: shards.shape(name) for name in names}).items():
+        tensors += [TensorPlan(name, _cast(shards.dtype(stored), dtype), shape) for name, shape in parts.items()]
+        origin |= dict.fromkeys(parts, stored)
+    return MergePlan(checkpoint, manifest, role, out, shards, model, tensors, origin)
 
 
 def check_contents(plan: MergePlan, progress: Progress | None = None) -> None:
@@ -189,8 +196,16 @@ def _check_space(plan: MergePlan) -> None:
 
 
 def _write(plan: MergePlan, folder: Path, max_file_bytes: int, progress: Progress | None) -> None:
+    @lru_cache(maxsize=1)  # the parts of one stored tensor follow each other
+    def parts(stored: str) -> dict[str, Tensor]:
+        whole = torch.cat(list(plan.shards.blocks(stored, _BLOCK_BYTES)))
+        return published(plan.model, stored, whole)
+
     def blocks(tensor: TensorPlan) -> Iterator[Tensor]:
-        return (block.to(tensor.dtype) for block in plan.shards.blocks(tensor.name, _BLOCK_BYTES))
+        stored = plan.origin[tensor.name]
+        same = stored == tensor.name and plan.shards.shape(stored) == tensor.shape
+        values = plan.shards.blocks(stored, _BLOCK_BYTES) if same else iter([parts(stored)[tensor.name]])
+        return (value.to(tensor.dtype) for value in values)
 
     files = file_plan(plan.tensors, max_file_bytes)
     for name, tensors in files.items():
@@ -199,7 +214,7 @@ def _write(plan: MergePlan, folder: Path, max_file_bytes: int, progress: Progres
     copy_text_files(plan.checkpoint / plan.role / FOLDER, folder)
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     _set_dtype(config, str(plan.dtype).removeprefix("torch."))
-    config["architectures"] = [plan.architecture]
+    config["architectures"] = [type(plan.model).__name__]
     if plan.role == "critic":
         config |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,0 +1,33 @@
+"""The layout of published checkpoints. transformers 5 holds some weights otherwise in memory than the hub has them (the
+experts of a layer stacked into one tensor); other programs read the published names, so a merge writes those."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+from transformers.core_model_loading import revert_weight_conversion
+
+
+def published(model: PreTrainedModel, name: str, tensor: Tensor) -> dict[str, Tensor]:
+    """The published tensors that hold the values of one of the model's; itself where the layouts agree."""
+    return revert_weight_conversion(model, {name: tensor})
+
+
+def layout(model: PreTrainedModel, shapes: Mapping[str, torch.Size]) -> dict[str, dict[str, torch.Size]]:
+    """For each of the model's tensors the names and shapes of the published ones made from it.
+
+    Where a published tensor joins several of the model's, which no stream of single tensors can write, all stay under
+    the model's own names: transformers loads both.
+    """
+    own = {name: torch.empty(shape, device="meta") for name, shape in shapes.items()}
+    whole = {name: tensor.shape for name, tensor in revert_weight_conversion(model, dict(own)).items()}
+    parts = {
+        name: {name: shape}
+        if whole.get(name) == shape
+        else {part: tensor.shape for part, tensor in published(model, name, own[name]).items()}
+        for name, shape in shapes.items()
+    }
+    if {name: shape for part in parts.values() for name, shape in part.items()} != whole:
+        return {name: {name: shape} for name, shape in shapes.items()}
+    return parts
