@@ -36,7 +36,12 @@ def test_accuracy_is_the_scorers_word_not_reward_equal_to_one():
 
 
 def test_seeds_differ_by_every_part_of_their_key_and_repeat():
-    keys = [(0, "rollout", 1, "0-5", 0), (0, "rollout", 1, "0-5", 1), (0, "rollout", 2, "0-5", 0), (1, "rollout", 1, "0-5", 0)]
+    keys = [
+        (0, "rollout", 1, "0-5", 0),
+        (0, "rollout", 1, "0-5", 1),
+        (0, "rollout", 2, "0-5", 0),
+        (1, "rollout", 1, "0-5", 0),
+    ]
     seeds = [draw_seed(*k) for k in keys] + [draw_seed(0, "validation", 1, "0-5", 0)]
     assert len(set(seeds)) == 5
     assert draw_seed(*keys[0]) == seeds[0]

@@ -28,7 +28,10 @@ def test_one_signal_stops_after_the_step_with_a_checkpoint_and_leaves_no_process
     assert process.wait(timeout=60) == code
     last = records(run_dir_of(tmp_path))[-1]["step"]
     assert (run_dir_of(tmp_path) / "checkpoints" / f"global_step_{last}" / "manifest.json").exists()
-    assert json.loads((run_dir_of(tmp_path) / "summary.json").read_text())["exit_reason"] in ("interrupted", "terminated")
+    assert json.loads((run_dir_of(tmp_path) / "summary.json").read_text())["exit_reason"] in (
+        "interrupted",
+        "terminated",
+    )
     assert session_members(process.pid) == []
 
 
@@ -58,7 +61,10 @@ def test_two_signals_kill_at_once(small, start, tmp_path):
 
 
 def test_a_reward_that_always_raises_is_exit_5_with_its_reason(rlx, small, tmp_path):
-    path = write(tmp_path / "reward.py", "def compute_score(d, s, g, extra_info=None):\n    raise ValueError('no such key: points')\n")
+    path = write(
+        tmp_path / "reward.py",
+        "def compute_score(d, s, g, extra_info=None):\n    raise ValueError('no such key: points')\n",
+    )
     done = rlx(*small("smoke", trainer__val_before_train="false", reward__custom_reward_function__path=path))
     assert done.returncode == 5
     assert "no such key: points" in done.stderr and "hint:" in done.stderr and "Traceback" not in done.stderr
@@ -81,7 +87,11 @@ def test_a_reward_that_sometimes_raises_or_hangs_costs_only_those_answers(rlx, s
 
 
 def test_a_broken_prompt_row_is_exit_1_naming_file_and_row_and_leaves_no_run(rlx, small, tmp_path):
-    good = {"data_source": "openai/gsm8k", "prompt": [{"role": "user", "content": "1+1?"}], "reward_model": {"ground_truth": "2"}}
+    good = {
+        "data_source": "openai/gsm8k",
+        "prompt": [{"role": "user", "content": "1+1?"}],
+        "reward_model": {"ground_truth": "2"},
+    }
     lines = [json.dumps(good)] * 5
     lines[3] = json.dumps({**good, "prompt": None})
     path = write(tmp_path / "prompts.jsonl", "\n".join(lines))
@@ -113,5 +123,9 @@ def test_an_engine_whose_log_probs_differ_is_exit_4_unless_only_a_warning_is_ask
     done = rlx(*small("smoke", steps=1, trainer__parity_threshold="1e-12"))
     assert done.returncode == 4, done.stderr
     assert "nats a token" in done.stderr and "trainer.parity=warn" in done.stderr
-    let = rlx(*small("smoke", steps=1, trainer__parity_threshold="1e-12", trainer__parity="warn", trainer__experiment_name="let"))
+    let = rlx(
+        *small(
+            "smoke", steps=1, trainer__parity_threshold="1e-12", trainer__parity="warn", trainer__experiment_name="let"
+        )
+    )
     assert let.returncode == 0 and "nats a token" in let.stderr

@@ -36,9 +36,7 @@ class Parity:
 async def measure(config: RlxConfig, dataset: PromptDataset, generate: Generate, actor: Role, dtype: str) -> Parity:
     """Samples a few answers at the training temperature, without top-p and top-k (a cut distribution is not the
     trainer's), and compares log-probs."""
-    sampling = Sampling(
-        max_tokens=min(TOKENS, config.data.max_response_length), temperature=config.rollout.temperature
-    )
+    sampling = Sampling(max_tokens=min(TOKENS, config.data.max_response_length), temperature=config.rollout.temperature)
     loop = SingleTurn()
     groups = []
     for row in dataset.take(range(min(PROMPTS, len(dataset)))):

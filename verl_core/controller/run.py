@@ -79,7 +79,15 @@ class Generation:
 class Run:
     """Everything `train` works with."""
 
-    def __init__(self, config: RlxConfig, run_dir: Path, model_folder: str, resume: bool, json_mode: bool, stop: Callable[[], bool]):
+    def __init__(
+        self,
+        config: RlxConfig,
+        run_dir: Path,
+        model_folder: str,
+        resume: bool,
+        json_mode: bool,
+        stop: Callable[[], bool],
+    ):
         self.config, self.run_dir, self.resume, self.json_mode = config, run_dir, resume, json_mode
         self.generation = Generation(config, model_folder)
         self.records = RunRecords(run_dir)
@@ -94,13 +102,16 @@ class Run:
         Raises UserError, MachineError or RunError; nothing is trained before all of it is well."""
         c = self.config
         tokenizer = self.generation.tokenizer
-        dataset = PromptDataset(c.data.train_files, c.data, tokenizer, "train", c.data.seed)
+        # The data set's seed splits the builtin problems (held out of warm-up and RL alike); the loader's orders them.
+        dataset = PromptDataset(c.data.train_files, c.data, tokenizer, "train", c.trainer.seed)
         loader = PromptLoader(dataset, c.data.train_batch_size, c.data.seed, c.data.shuffle)
         self.total_steps = c.trainer.total_training_steps or c.trainer.total_epochs * loader.steps_per_epoch
         say(f"{len(dataset)} training prompts, {self.total_steps} steps of {c.data.train_batch_size} x {c.rollout.n}")
 
         await self.generation.start(stack)
         self.validator = self.generation.validator()
+        for prompts in (dataset, *([self.validator.dataset] if self.validator else [])):
+            self.generation.scorers.check(prompts.data_sources)
         self.rollout = self.generation.rollout
         critic = Role("critic", self.generation.groups[c.critic.pool]) if c.critic.enable else None
         ref = Role("ref", self.generation.groups[c.ref.pool]) if self._own_reference() else None
@@ -153,7 +164,11 @@ class Run:
         holds = True
         if c.trainer.parity != "off":
             measured = await parity.measure(
-                c, dataset, self.generation.client.generate, self.generation.actor, rollout_dtype if rollout_dtype == dtype else "mixed"
+                c,
+                dataset,
+                self.generation.client.generate,
+                self.generation.actor,
+                rollout_dtype if rollout_dtype == dtype else "mixed",
             )
             parity.enforce(measured, c)
             holds = measured.holds
@@ -167,7 +182,11 @@ class Run:
 
     def _hardware(self) -> dict[str, Any]:
         platform = current(self.config.trainer.device)
-        return {"device": platform.name, "name": platform.hardware, "ranks": {k: g.size for k, g in self.generation.groups.items()}}
+        return {
+            "device": platform.name,
+            "name": platform.hardware,
+            "ranks": {k: g.size for k, g in self.generation.groups.items()},
+        }
 
     def keep_rollouts(self, batch: Batch, step: int) -> None:
         rows = [
@@ -193,4 +212,3 @@ class Run:
         if self._trackers is not None:
             self._trackers.finish(exit_code)
         return self.records.finish(reason)
-

@@ -105,7 +105,7 @@ class Updater:
         with timer.phase(f"update_{role.name}"):
             for epoch in range(settings.ppo_epochs):
                 for mini in self._mini_batches(batch, settings.ppo_mini_batch_size, step, epoch):
-                    totals = count(mini)
+                    totals = Totals.of(mini)
                     if totals.tokens == 0:
                         continue  # nothing was produced: an update would be 0/0
                     # Before the first step the weights are still those that sampled: only there is the mismatch pure.
@@ -126,11 +126,6 @@ class Updater:
 
 def settings_of(config: RlxConfig, role: str) -> ActorConfig | CriticConfig:
     return config.critic if role == "critic" else config.actor
-
-
-def count(batch: Batch) -> Totals:
-    produced_S = batch.sum_S(batch["mask_N"].to(torch.int64))
-    return Totals(tokens=int(produced_S.sum()), sequences=int((produced_S > 0).sum()))
 
 
 def optimizer_steps(config: RlxConfig, total_steps: int, role: str) -> int:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
+from verl_core.algorithms.loss import Totals
 from verl_core.algorithms.losses import SftLoss
 from verl_core.config.schema import ActorConfig, RlxConfig, WarmupPhase
 from verl_core.controller.seeds import draw_seed
-from verl_core.controller.update import count
 from verl_core.data.builtin import builtin_corpus
 from verl_core.data.demonstrations import DemonstrationSource, load_demonstrations
 from verl_core.models.builtin import write_builtin
@@ -88,6 +88,6 @@ def _train(
     for step in range(1, phase.steps + 1):
         began = time.perf_counter()
         batch = source.batch(step)
-        metrics = engine.step(batch, loss, count(batch))
+        metrics = engine.step(batch, loss, Totals.of(batch))
         named = {f"warmup/{name.rsplit('/', 1)[-1]}": value for name, value in metrics.items()}
         yield step, named | {"warmup/phase": number, "timing_s/step": time.perf_counter() - began}

@@ -29,7 +29,9 @@ from verl_core.weights.inplace import push
 
 
 class Worker:
-    def __init__(self, rank: int, world: int, config: RlxConfig, roles: Sequence[str], model_folder: str, blank: bool = False):
+    def __init__(
+        self, rank: int, world: int, config: RlxConfig, roles: Sequence[str], model_folder: str, blank: bool = False
+    ):
         """`blank`: the folder gives architecture and tokenizer only; weights come from a checkpoint, by `load`."""
         self.blank = blank
         self.rank, self.world, self.config, self.roles = rank, world, config, tuple(roles)
@@ -130,7 +132,13 @@ class Worker:
         self.engines[role].set_total_steps(optimizer_steps)
 
     def forward(
-        self, role: str, batch: Batch, want: frozenset[Need], temperature: float, micro: MicroBatching | None, snapshot: str | None
+        self,
+        role: str,
+        batch: Batch,
+        want: frozenset[Need],
+        temperature: float,
+        micro: MicroBatching | None,
+        snapshot: str | None,
     ) -> dict[Need, Tensor]:
         with self._resident(role) as engine, engine.use(snapshot) if snapshot else nullcontext():
             return engine.forward(batch, want, temperature, micro)

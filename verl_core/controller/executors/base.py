@@ -57,7 +57,9 @@ class WorkerGroup(Protocol):
 
 
 class Executor(Protocol):
-    async def start(self, config: RlxConfig, plan: Sequence[Placement], model_folder: str, blank: bool = False) -> dict[str, WorkerGroup]:
+    async def start(
+        self, config: RlxConfig, plan: Sequence[Placement], model_folder: str, blank: bool = False
+    ) -> dict[str, WorkerGroup]:
         """Starts every pool's workers and returns their groups by pool name. `blank`: see Worker."""
         ...
 

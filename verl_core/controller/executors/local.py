@@ -41,10 +41,14 @@ class LocalExecutor:
     def __init__(self) -> None:
         self._groups: list[LocalGroup] = []
 
-    async def start(self, config: RlxConfig, plan: Sequence[Placement], model_folder: str, blank: bool = False) -> dict[str, WorkerGroup]:
+    async def start(
+        self, config: RlxConfig, plan: Sequence[Placement], model_folder: str, blank: bool = False
+    ) -> dict[str, WorkerGroup]:
         if len(plan) != 1 or plan[0].ranks != 1:
             sizes = ", ".join(f"{p.pool}: {p.ranks}" for p in plan)
-            raise UserError(f"cluster.executor=local runs one rank on one pool, the pools are {sizes}", "cluster.executor=ray")
+            raise UserError(
+                f"cluster.executor=local runs one rank on one pool, the pools are {sizes}", "cluster.executor=ray"
+            )
         group = LocalGroup(Worker(0, 1, config, plan[0].roles, model_folder, blank))
         self._groups.append(group)
         await group.call("start", None)

@@ -15,7 +15,15 @@ from verl_core.controller.worker import Worker
 from verl_core.platforms import current
 
 # What a rank needs of the job's environment; everything else is the node's own.
-_CARRIED = ("PYTHONPATH", "PYTHONUTF8", "TOKENIZERS_PARALLELISM", "OMP_NUM_THREADS", "OMP_WAIT_POLICY", "HF_HOME", "HF_HUB_OFFLINE")
+_CARRIED = (
+    "PYTHONPATH",
+    "PYTHONUTF8",
+    "TOKENIZERS_PARALLELISM",
+    "OMP_NUM_THREADS",
+    "OMP_WAIT_POLICY",
+    "HF_HOME",
+    "HF_HUB_OFFLINE",
+)
 
 
 class RayGroup:
@@ -30,7 +38,9 @@ class RayGroup:
         return await self._gather([getattr(a, method).remote(*shared) for a in self.actors])
 
     async def scatter(self, method: str, arguments: Sequence[tuple]) -> list[Any]:
-        return await self._gather([getattr(a, method).remote(*args) for a, args in zip(self.actors, arguments, strict=True)])
+        return await self._gather(
+            [getattr(a, method).remote(*args) for a, args in zip(self.actors, arguments, strict=True)]
+        )
 
     async def _gather(self, calls: list[Any]) -> list[Any]:
         # The first failure ends the wait at once: the other ranks may sit in a collective that will never complete.
@@ -44,7 +54,9 @@ class RayGroup:
                 raise cause from error
             raise RunError(f"a rank failed: {type(cause).__name__}: {cause}", "train.log has its traceback") from error
         except RayActorError as error:
-            raise RunError("a rank's process died", "train.log has its last words; resume with `rlx train --resume`") from error
+            raise RunError(
+                "a rank's process died", "train.log has its last words; resume with `rlx train --resume`"
+            ) from error
 
     async def close(self) -> None:
         import ray
@@ -62,7 +74,9 @@ class RayExecutor:
         self._groups: list[RayGroup] = []
         self._started = False
 
-    async def start(self, config: RlxConfig, plan: Sequence[Placement], model_folder: str, blank: bool = False) -> dict[str, WorkerGroup]:
+    async def start(
+        self, config: RlxConfig, plan: Sequence[Placement], model_folder: str, blank: bool = False
+    ) -> dict[str, WorkerGroup]:
         # Without this Ray sees the `uv run` that started the command and would start its workers through uv as well.
         os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
@@ -87,7 +101,9 @@ class RayExecutor:
             groups[placement.pool] = group
         return groups
 
-    async def _start_pool(self, config: RlxConfig, placement: Placement, model: tuple[str, bool], on_gpu: bool) -> RayGroup:
+    async def _start_pool(
+        self, config: RlxConfig, placement: Placement, model: tuple[str, bool], on_gpu: bool
+    ) -> RayGroup:
         import ray
         from ray.util.placement_group import placement_group
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
