@@ -28,6 +28,7 @@ METRICS = {
     "actor/entropy": 0.21,
     "actor/grad_norm": 0.42,
     "perf/throughput": 21300.4,
+    "timing_s/step": 0.25,
     "perf/total_num_tokens": 5700,
 }
 
@@ -104,18 +105,25 @@ def test_console_line():
     console.log(12, METRICS | {"val/test_score/show-your-work": 0.96})
     line = out.getvalue()
     assert line.startswith("step 12/60  reward 0.300  val 0.960  length 16.2  kl 0.0012  entropy 0.210  grad 0.42")
-    assert "tok/s 21,300" in line and line.endswith(" left\n") and line.count("\n") == 1
+    assert "tok/s 21,300" in line and line.endswith("  0:12 left\n") and line.count("\n") == 1
     assert "\x1b" not in line
     console.log(13, {"actor/ppo_kl": -4e-8})  # rounding, not a negative divergence
-    assert "  kl 0.0000  " in out.getvalue()
+    assert "step 13/60  kl 0.0000" in out.getvalue()
 
 
-def test_console_names_sources_when_there_are_several_and_counts_time_from_the_resumed_step():
+def test_console_names_sources_when_there_are_several():
     out = io.StringIO()
-    console = ConsoleTracker(out, total_steps=20, resume_step=10)
-    console._began -= 30  # 3 of the 10 missing steps took 30 s: 7 more take 70 s
-    console.log(13, {"val/test_score/a": 0.5, "val/test_score/b": 0.25})
-    assert out.getvalue() == "step 13/20  val[a] 0.500  val[b] 0.250  1:10 left\n"
+    ConsoleTracker(out, total_steps=None).log(13, {"val/test_score/a": 0.5, "val/test_score/b": 0.25})
+    assert out.getvalue() == "step 13  val[a] 0.500  val[b] 0.250\n"
+
+
+def test_console_tells_the_time_left_from_the_steps_it_saw():
+    out = io.StringIO()
+    console = ConsoleTracker(out, total_steps=20)
+    console.log(10, {})  # validation, also after a resume: no step
+    for step, seconds in ((11, 6.0), (12, 4.0), (20, 5.0)):
+        console.log(step, {"timing_s/step": seconds})
+    assert out.getvalue() == "step 10/20\nstep 11/20  0:54 left\nstep 12/20  0:40 left\nstep 20/20\n"
     assert clock(3661) == "1:01:01"
 
 
@@ -175,8 +183,8 @@ def test_wandb_offline_holds_the_metrics_and_resumes_under_one_id(tmp_path, no_k
     assert "no API key" in caplog.text
     assert [r for r in caplog.records if r.levelno > logging.WARNING or "failed" in r.message] == []
     run_id = (tmp_path / "wandb_run_id").read_text().strip()
-    files = sorted((tmp_path / "wandb").glob(f"offline-run-*-{run_id}/run-{run_id}.wandb"))
-    assert files and b"critic/score/mean" in files[-1].read_bytes()
+    files = list((tmp_path / "wandb").glob(f"offline-run-*-{run_id}/run-{run_id}.wandb"))
+    assert files and all(b"critic/score/mean" in f.read_bytes() for f in files)
 
 
 def test_wandb_without_a_route_goes_offline(tmp_path, no_key, monkeypatch, caplog):

@@ -1,12 +1,14 @@
 """One line a step, for the person who watches."""
 
 import os
-import time
 from collections.abc import Mapping
+from statistics import fmean
 from typing import TextIO
 
 from rich.console import Console
 from rich.text import Text
+
+from verl_core.tracking.summary import VAL_PREFIX
 
 # (metric, word on the line, format), in the order of the line; absent metrics are left out.
 REWARD = ("critic/score/mean", "reward", "{:.3f}")
@@ -17,7 +19,6 @@ AFTER_VALIDATION = (
     ("actor/grad_norm", "grad", "{:.2g}"),
     ("perf/throughput", "tok/s", "{:,.0f}"),
 )
-VAL_PREFIX = "val/test_score/"
 
 
 class ConsoleTracker:
@@ -29,11 +30,10 @@ class ConsoleTracker:
     name = "console"
     essential = False
 
-    def __init__(self, stream: TextIO, total_steps: int | None, resume_step: int | None = None):
+    def __init__(self, stream: TextIO, total_steps: int | None):
         self._console = Console(file=stream, highlight=False, soft_wrap=True, no_color="NO_COLOR" in os.environ)
         self._total = total_steps
-        self._first = max(0, resume_step or 0)
-        self._began = time.monotonic()
+        self._seconds: list[float] = []  # of the steps seen
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         width = len(str(self._total or step))
@@ -46,9 +46,10 @@ class ConsoleTracker:
         for name, word, form in AFTER_VALIDATION:
             if name in metrics:
                 self._field(line, word, form.format(metrics[name]))
-        if self._total and self._first < step < self._total:
-            left = (time.monotonic() - self._began) / (step - self._first) * (self._total - step)
-            line.append(f"  {clock(left)} left", style="dim")
+        if self._total and "timing_s/step" in metrics:
+            self._seconds.append(metrics["timing_s/step"])
+            left = fmean(self._seconds) * (self._total - step)
+            line.append(f"  {clock(left)} left" if left else "", style="dim")
         self._console.print(line)
 
     @staticmethod

@@ -101,7 +101,7 @@ def build_trackers(
             f"cannot write {run_dir / 'metrics.jsonl'}: {e.strerror}", "choose another trainer.default_local_dir"
         ) from e
     makers: dict[str, Callable[[], Tracker]] = {
-        "console": lambda: ConsoleTracker(stream, total_steps or cfg.total_training_steps, resume_step),
+        "console": lambda: ConsoleTracker(stream, total_steps or cfg.total_training_steps),
         "tensorboard": lambda: TensorboardTracker(run_dir / "tensorboard", resume_step),
         "wandb": lambda: WandbTracker(run_dir, cfg.project_name, experiment, config or {}),
     }

@@ -103,4 +103,7 @@ class WandbTracker:
         self._run.log({"step": step, **metrics})
 
     def finish(self, exit_code: int) -> None:
+        import wandb
+
         self._run.finish(exit_code=exit_code)
+        wandb.teardown()  # waits for its writer: finish alone returns before the file is whole
