@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from rlx.env import launch, lockfile, uv
+from rlx.env import interpreter, launch, lockfile, uv
 
 from tests.conftest import ROOT, command_variables
 from verl_core.config.errors import EnvError, UserError
@@ -192,7 +192,9 @@ def test_run_puts_source_and_programs_in_front_and_passes_arguments_and_exit_cod
     path, words = done.stdout.splitlines()
     assert path.split(os.pathsep) == [f"{ROOT}/cli", str(ROOT), "/mine"]
     assert words == "['-v', '--json', '--', 'a b']"
-    assert done.stderr.splitlines()[-1].startswith("launch: PYTHONPATH=")
+    launched = done.stderr.splitlines()[-1].removeprefix("launch: ")
+    again = subprocess.run(launched, shell=True, capture_output=True, text=True, check=False)
+    assert (again.returncode, again.stdout) == (7, done.stdout)  # the printed line is the line that ran
 
 
 def test_the_users_variables_win(rlx):
@@ -254,3 +256,8 @@ class TestInterpreterAtHand:
         done = rlx("env", "run", "--extra", "plot", "--", "x", env={"RLX_PYTHON": "/no/python"})
         assert done.returncode == 3
         assert "error: RLX_PYTHON=/no/python is not an interpreter" in done.stderr
+
+
+def test_key_packages_are_in_the_lock_and_their_extras_exist():
+    assert set(interpreter.KEY_PACKAGES) <= set(lockfile.extras())
+    assert [n for names in interpreter.KEY_PACKAGES.values() for n in names if not lockfile.locked_version(n)] == []

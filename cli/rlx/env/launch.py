@@ -68,7 +68,7 @@ def run_in(python: Path, job: str, args: Sequence[str], threads: int | None) -> 
 
 def execute(command: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
     """Print `command` with the variables that are added for it, and become it. EnvError when it cannot start."""
-    shown = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
+    shown = " ".join(f"{name}={_for_a_shell(name, value)}" for name, value in variables.items())
     ui.talk(f"launch: {shown} {shlex.join(command)}")
     sys.stdout.flush()
     sys.stderr.flush()
@@ -76,3 +76,11 @@ def execute(command: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
         os.execvpe(command[0], list(command), {**os.environ, **variables})
     except OSError as problem:
         raise EnvError(f"{command[0]} cannot be started: {problem.strerror}", "rlx env ls") from problem
+
+
+def _for_a_shell(name: str, value: str) -> str:
+    """The value as a shell takes it; what only extends the present value shows that as `"$NAME"`."""
+    present = os.environ.get(name)
+    if present and value.endswith(os.pathsep + present):
+        return f'{shlex.quote(value.removesuffix(present))}"${name}"'
+    return shlex.quote(value)
