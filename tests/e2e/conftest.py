@@ -53,7 +53,7 @@ def small(warm_model: Path) -> Callable[..., list[str]]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
-    """The real command in the background, in a session of its own, so that it can be killed with all that it started."""
+    """The real command in the background, in a session of its own, so that all it started can be found and killed."""
 
     def popen(*words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

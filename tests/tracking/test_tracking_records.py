@@ -98,14 +98,12 @@ def test_write_atomic_leaves_the_old_file_when_it_fails(tmp_path):
 
 def test_run_json_keeps_the_commands_part_and_counts_attempts(tmp_path):
     (tmp_path / "run.json").write_text(json.dumps({"argv": ["rlx", "train", "smoke"], "git": "abc"}))
-    data = tmp_path / "train.parquet"
-    data.write_bytes(b"abc")
     for resume in (None, 7):
-        RunRecords(tmp_path).start({"name": "some cpu"}, [data], resume)
+        RunRecords(tmp_path).start({"name": "some cpu"}, {"train": "ab12"}, resume)
     record = read_json(tmp_path / "run.json")
     assert record["argv"] == ["rlx", "train", "smoke"] and record["hardware"] == {"name": "some cpu"}
     assert record["packages"]["torch"] == torch.__version__.split("+")[0]
-    assert record["data"] == {str(data): "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"}
+    assert record["data"] == {"train": "ab12"}
     assert [(a["pid"], a["resume_step"]) for a in record["attempts"]] == [(os.getpid(), None), (os.getpid(), 7)]
 
 

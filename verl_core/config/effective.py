@@ -49,6 +49,13 @@ def effective(config: RlxConfig) -> RlxConfig:
     return c
 
 
+def settled[T](value: T | None) -> T:
+    """A value that an effective configuration always has, for those who read one. Raises ValueError for null."""
+    if value is None:
+        raise ValueError("a null that effective() fills in was read: the configuration is not an effective one")
+    return value
+
+
 def total_ranks(config: RlxConfig) -> int:
     return sum(pool.nodes * pool.gpus for pool in config.cluster.pools.values())
 

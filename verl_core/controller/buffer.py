@@ -1,5 +1,5 @@
-"""The buffer between generation and training. Groups leave it in the order in which their prompts were dispatched, never
-in the order in which they happened to finish: that is what makes a run repeatable."""
+"""The buffer between generation and training. Groups leave it in the order in which their prompts were dispatched,
+never in the order in which they happened to finish: that is what makes a run repeatable."""
 
 from __future__ import annotations
 

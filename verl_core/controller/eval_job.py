@@ -1,4 +1,4 @@
-"""What `rlx eval` becomes: `python -m verl_core.controller.eval_job SOURCE --config FILE [--data FILE] [--out FILE] [--json]`.
+"""What `rlx eval` becomes: `python -m verl_core.controller.eval_job SOURCE --config FILE [--data FILE] [--out FILE]`.
 
 SOURCE is a Hugging Face folder or hub name, a run directory (its newest whole checkpoint), or a checkpoint. Answers are
 generated and scored by the same parts that training validates with.
@@ -84,8 +84,8 @@ async def evaluate(config: RlxConfig, source: str) -> tuple[dict[str, float], li
 
 
 def _locate(source: str) -> tuple[str, Path | None]:
-    """The Hugging Face folder that gives architecture and tokenizer, and the checkpoint whose weights to load over it."""
-    from verl_core.checkpoint.store import find_checkpoint
+    """The Hugging Face folder of architecture and tokenizer, and the checkpoint whose weights to load over it."""
+    from verl_core.checkpoint.find import find_checkpoint
     from verl_core.models.pretrained import resolve
 
     path = Path(source).expanduser()

@@ -55,7 +55,9 @@ class Stop:
 
     @property
     def reason(self) -> str:
-        return {None: "finished", signal.SIGINT: "interrupted"}.get(self.signal, "terminated")
+        if self.signal is None:
+            return "finished"
+        return "interrupted" if self.signal == signal.SIGINT else "terminated"
 
 
 def main(argv: list[str]) -> int:

@@ -1,11 +1,11 @@
-"""A role as the controller sees it: whole batches go in and whole columns come out; how they are dealt out to ranks stays
-in here."""
+"""A role as the controller sees it: whole batches go in and whole columns come out; how they are dealt out to ranks
+stays in here."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,8 +16,6 @@ from verl_core.batch.packing import balance
 from verl_core.controller.executors import WorkerGroup
 from verl_core.rollout.protocol import Completion, TokenRequest
 from verl_core.training.protocol import MicroBatching
-
-T = TypeVar("T")
 
 # Columns a rank never needs: Python objects stay with the controller.
 _HERE_ONLY = ("trajectory_blob",)
@@ -57,6 +55,10 @@ class Role:
     async def plan_schedule(self, optimizer_steps: int) -> None:
         await self.group.call("plan_schedule", self.name, optimizer_steps)
 
+    async def state_bytes(self) -> int:
+        """Size of the role's checkpoint."""
+        return (await self.group.call("state_bytes", self.name))[0]
+
     async def save(self, folder: str) -> None:
         await self.group.call("save", self.name, folder)
 
@@ -73,7 +75,7 @@ class Rollout:
     async def generate(self, requests: Sequence[TokenRequest]) -> list[Completion]:
         """Requests of a session go to one rank, so that it can share their prefix; answers come in request order."""
         sessions = list(dict.fromkeys(r.session_id for r in requests))
-        cost = {s: 0 for s in sessions}
+        cost = dict.fromkeys(sessions, 0)
         for r in requests:
             cost[r.session_id] += r.sampling.max_tokens
         shares = balance([cost[s] for s in sessions], self.group.size)
@@ -95,7 +97,7 @@ class Rollout:
         await self.group.call("wake")
 
 
-async def together(*work: tuple[Role, Coroutine[Any, Any, T]]) -> list[T]:
+async def together[T](*work: tuple[Role, Coroutine[Any, Any, T]]) -> list[T]:
     """Awaits work of several roles, results in the order given: in turn for roles that share a pool (so that each one's
     time is its own), at the same time for roles on different pools."""
     results: dict[int, T] = {}

@@ -11,6 +11,7 @@ from typing import Any
 
 from verl_core.batch import Batch
 from verl_core.checkpoint.store import CheckpointStore
+from verl_core.config.effective import settled
 from verl_core.config.schema import RlxConfig
 from verl_core.controller import parity
 from verl_core.controller.buffer import ReplayBuffer
@@ -64,7 +65,7 @@ class Generation:
         )
         c = self.config
         self.actor = Role("actor", self.groups[c.actor.pool])
-        self.rollout = Rollout(self.groups[c.rollout.pool])
+        self.rollout = Rollout(self.groups[settled(c.rollout.pool)])
         self.client = RolloutClient(self.rollout.generate)
         self.maker = GroupMaker(SingleTurn(), self.client.generate, self.scorers, self.tokenizer, c.trainer.seed)
 
@@ -104,17 +105,18 @@ class Run:
         tokenizer = self.generation.tokenizer
         # The data set's seed splits the builtin problems (held out of warm-up and RL alike); the loader's orders them.
         dataset = PromptDataset(c.data.train_files, c.data, tokenizer, "train", c.trainer.seed)
-        loader = PromptLoader(dataset, c.data.train_batch_size, c.data.seed, c.data.shuffle)
+        loader = PromptLoader(dataset, c.data.train_batch_size, settled(c.data.seed), c.data.shuffle)
         self.total_steps = c.trainer.total_training_steps or c.trainer.total_epochs * loader.steps_per_epoch
         say(f"{len(dataset)} training prompts, {self.total_steps} steps of {c.data.train_batch_size} x {c.rollout.n}")
 
         await self.generation.start(stack)
         self.validator = self.generation.validator()
-        for prompts in (dataset, *([self.validator.dataset] if self.validator else [])):
-            self.generation.scorers.check(prompts.data_sources)
+        prompts = {"train": dataset} | ({"val": self.validator.dataset} if self.validator else {})
+        for part in prompts.values():
+            self.generation.scorers.check(part.data_sources)
         self.rollout = self.generation.rollout
-        critic = Role("critic", self.generation.groups[c.critic.pool]) if c.critic.enable else None
-        ref = Role("ref", self.generation.groups[c.ref.pool]) if self._own_reference() else None
+        critic = Role("critic", self.generation.groups[settled(c.critic.pool)]) if c.critic.enable else None
+        ref = Role("ref", self.generation.groups[settled(c.ref.pool)]) if self._own_reference() else None
         trained = [self.generation.actor, *([critic] if critic else [])]
         for role in trained:
             await role.plan_schedule(optimizer_steps(c, self.total_steps, role.name))
@@ -128,7 +130,7 @@ class Run:
 
         await self.rollout.push_weights(self.progress.version)
         self.updater.old_from_rollout = await self._hold_parity(dataset)
-        self.records.start(self._hardware(), resume_step=resume_step)
+        self.records.start(self._hardware(), {k: p.content_hash() for k, p in prompts.items()}, resume_step)
         self._trackers = build_trackers(
             c.trainer, self.run_dir, resume_step, self.json_mode, self.total_steps, dataclasses.asdict(c)
         )
@@ -211,4 +213,4 @@ class Run:
         """Closes the trackers and writes summary.json; returns the summary."""
         if self._trackers is not None:
             self._trackers.finish(exit_code)
-        return self.records.finish(reason)
+        return self.records.finish(reason, self.timer.unlogged())

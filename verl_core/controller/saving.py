@@ -36,7 +36,8 @@ class Saver:
         self.saved_step = 0  # step of the newest checkpoint; a run that has taken no step has nothing to save
 
     async def save(self, progress: Progress) -> None:
-        with self.store.saving(progress.step) as folder:
+        need = sum([await role.state_bytes() for role in self.roles])
+        with self.store.saving(progress.step, need) as folder:
             for role in self.roles:
                 await role.save(str(folder))
             trainer = progress.state() | {"kl_control": self.updater.kl_control.state()}

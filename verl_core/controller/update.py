@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from verl_core.algorithms.advantages import compute_advantage, token_rewards
-from verl_core.algorithms.kl import kl_estimate, kl_controller
+from verl_core.algorithms.kl import kl_controller, kl_estimate
 from verl_core.algorithms.loss import Loss, Need, Totals
 from verl_core.algorithms.losses import PolicyLoss, ValueLoss
 from verl_core.batch import Batch
+from verl_core.config.effective import settled, uses_reference
 from verl_core.config.schema import ActorConfig, CriticConfig, RlxConfig
-from verl_core.controller.executors.base import needs_reference
 from verl_core.controller.roles import Role, together
 from verl_core.controller.seeds import draw_seed
 from verl_core.tracking.timing import Timer
@@ -40,7 +40,7 @@ class Updater:
     async def prepare(self, batch: Batch, timer: Timer) -> Batch:
         """Adds old_logp_N and, where the algorithm needs them, ref_logp_N and values_N."""
         work = [(self.actor, self._old_logp(batch, timer))]
-        if needs_reference(self.config):
+        if uses_reference(self.config):
             work.append((self.ref or self.actor, self._ref_logp(batch, timer)))
         if self.critic is not None:
             work.append((self.critic, self._values(batch, self.critic, timer)))
@@ -83,7 +83,7 @@ class Updater:
             self.kl_control.update(mean_kl, batch.S)
             metrics = {"actor/reward_kl_penalty": mean_kl, "actor/reward_kl_penalty_coeff": coef}
         batch.add(token_reward_N=token_rewards(batch, coef, kl_N))
-        compute_advantage(self.config.algorithm.adv_estimator, batch, self.config.algorithm)
+        compute_advantage(settled(self.config.algorithm.adv_estimator), batch, self.config.algorithm)
         return metrics
 
     async def update(self, batch: Batch, step: int, timer: Timer) -> dict[str, float]:
@@ -103,8 +103,8 @@ class Updater:
         seen: dict[str, list[float]] = defaultdict(list)
         first = True
         with timer.phase(f"update_{role.name}"):
-            for epoch in range(settings.ppo_epochs):
-                for mini in self._mini_batches(batch, settings.ppo_mini_batch_size, step, epoch):
+            for epoch in range(settled(settings.ppo_epochs)):
+                for mini in self._mini_batches(batch, settled(settings.ppo_mini_batch_size), step, epoch):
                     totals = Totals.of(mini)
                     if totals.tokens == 0:
                         continue  # nothing was produced: an update would be 0/0
@@ -131,5 +131,6 @@ def settings_of(config: RlxConfig, role: str) -> ActorConfig | CriticConfig:
 def optimizer_steps(config: RlxConfig, total_steps: int, role: str) -> int:
     """Optimizer steps a role takes in the whole run: what its learning-rate schedule spans."""
     settings = settings_of(config, role)
-    per_step = -(-config.data.train_batch_size // settings.ppo_mini_batch_size) * settings.ppo_epochs
+    mini_batches = -(-config.data.train_batch_size // settled(settings.ppo_mini_batch_size))
+    per_step = mini_batches * settled(settings.ppo_epochs)
     return per_step * (total_steps - (config.trainer.critic_warmup if role == "actor" else 0))

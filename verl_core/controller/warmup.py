@@ -1,5 +1,5 @@
-"""The supervised warm-up of a builtin model: it makes the model that RL starts from, as a Hugging Face folder, so that the
-RL phase loads it exactly as it would load any other model."""
+"""The supervised warm-up of a builtin model: it makes the model that RL starts from, as a Hugging Face folder, so that
+the RL phase loads it exactly as it would load any other model."""
 
 from __future__ import annotations
 

@@ -8,7 +8,6 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -16,10 +15,10 @@ from transformers.utils.logging import disable_progress_bar
 
 from verl_core.algorithms.loss import Loss, Need, Totals
 from verl_core.batch import Batch
-from verl_core.checkpoint.distributed import load_role, save_role
+from verl_core.checkpoint.distributed import load_role, save_role, state_bytes
 from verl_core.checkpoint.huggingface import save_huggingface_files
+from verl_core.config.effective import uses_reference
 from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, RlxConfig
-from verl_core.controller.executors.base import needs_reference
 from verl_core.models.pretrained import eos_ids, load_generation_config, load_hf_config, load_tokenizer
 from verl_core.platforms import Platform, current
 from verl_core.rollout.protocol import Completion, RolloutEngine, TokenRequest
@@ -70,14 +69,16 @@ class Worker:
                 self.rollout = self._rollout_engine()
             else:
                 self.engines[role] = self._train_engine(role)
-        if "actor" in self.engines and needs_reference(c) and c.ref.pool == c.actor.pool:
+        if "actor" in self.engines and uses_reference(c) and c.ref.pool == c.actor.pool:
             self.engines["actor"].snapshot("ref")
 
     def _train_engine(self, role: str) -> FsdpEngine:
         c = self.config
         settings: ActorConfig | CriticConfig = c.critic if role == "critic" else c.actor
         model = c.model
-        path = (c.critic.model.path if role == "critic" else None) or self.model_folder
+        # A builtin model.path stands for the folder that its warm-up made; a critic of its own path starts there.
+        own = role == "critic" and c.critic.model.path != c.model.path
+        path = c.critic.model.path if own else self.model_folder
         return FsdpEngine(
             model,
             settings,
@@ -111,7 +112,7 @@ class Worker:
 
     @contextmanager
     def _resident(self, role: str, with_optimizer: bool = False) -> Iterator[FsdpEngine]:
-        """The engine on its device for the length of a call, and back in host memory after it where the role says so."""
+        """The engine on its device for the length of a call, and back in host memory after it where the role says."""
         engine, fsdp = self.engines[role], self._fsdp(role)
         moved = {name for name, on in (("params", fsdp.param_offload), ("optimizer", fsdp.optimizer_offload)) if on}
         if not with_optimizer:
@@ -185,6 +186,10 @@ class Worker:
     def load(self, role: str, folder: str) -> None:
         with self._resident(role, with_optimizer=True) as engine:
             engine.load_state(load_role(Path(folder) / role, engine.state()))
+
+    def state_bytes(self, role: str) -> int:
+        """Size of the role's checkpoint over all ranks."""
+        return state_bytes(self.engines[role].state())
 
     def memory(self) -> dict[str, float]:
         return self.platform.memory_stats()

@@ -1,8 +1,8 @@
-"""The tiny builtin model: a Qwen2-architecture network of about 255,000 parameters and a tokenizer of its own, both made
-here in a fraction of a second, so that the first run needs no download.
+"""The tiny builtin model: a Qwen2-architecture network of about 255,000 parameters and a tokenizer of its own, both
+made here in a fraction of a second, so that the first run needs no download.
 
-Shape and tokenizer are those measured to learn reliably on one CPU core (docs/quickstart.md): byte-level BPE with single
-digits, hidden 96, 2 layers, 3 heads of 32 (a head size every engine accepts), tied embeddings, float32.
+Shape and tokenizer are those measured to learn reliably on one CPU core (docs/quickstart.md): byte-level BPE with
+single digits, hidden 96, 2 layers, 3 heads of 32 (a head size every engine accepts), tied embeddings, float32.
 """
 
 from collections.abc import Sequence
@@ -43,14 +43,14 @@ def build_tokenizer(corpus: Sequence[str]) -> Qwen2Tokenizer:
 
 def build_model(tokenizer: Qwen2Tokenizer, seed: int) -> Qwen2ForCausalLM:
     """The network with seeded random weights; the process's own random state is left as it was."""
-    config = Qwen2Config(
+    config = Qwen2Config(  # head_dim is read by name everywhere in transformers, though no field of Qwen2Config
         vocab_size=len(tokenizer),
         hidden_size=96,
         intermediate_size=256,
         num_hidden_layers=2,
         num_attention_heads=3,
         num_key_value_heads=3,
-        head_dim=32,
+        head_dim=32,  # type: ignore[call-arg]
         max_position_embeddings=512,
         tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},

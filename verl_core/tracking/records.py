@@ -1,12 +1,11 @@
 """What stands in the run directory beside checkpoints: run.json, rollouts/, summary.json."""
 
-import hashlib
 import json
 import logging
 import os
 import platform
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -31,7 +30,7 @@ class RunRecords:
         self._began = time.monotonic()
 
     def start(
-        self, hardware: Mapping[str, Any], data_files: Iterable[Path] = (), resume_step: int | None = None
+        self, hardware: Mapping[str, Any], data: Mapping[str, str] | None = None, resume_step: int | None = None
     ) -> None:
         """Adds to run.json what only the job knows: hardware (from the platform), Python and package versions, hashes
         of the data, and one entry an attempt (pid, start, step it goes on from). Raises UserError when run.json cannot
@@ -43,7 +42,7 @@ class RunRecords:
             "platform": platform.platform(),
             "python": platform.python_version(),
             "packages": {name: v for name in PACKAGES if (v := package_version(name))},
-            "data": {str(path): file_hash(path) for path in data_files},
+            "data": dict(data or {}),
             "attempts": [*record.get("attempts", []), attempt],
         }
         try:
@@ -110,9 +109,3 @@ def package_version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
-
-
-def file_hash(path: Path) -> str:
-    """sha256 of a file's bytes, hex."""
-    with path.open("rb") as f:
-        return hashlib.file_digest(f, "sha256").hexdigest()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from verl_core.config.effective import uses_reference
 from verl_core.config.schema import RlxConfig
 
 
@@ -25,7 +26,7 @@ def placements(config: RlxConfig) -> list[Placement]:
     The reference lives inside the actor's engine, as a snapshot, when both are on one pool.
     """
     where = {"actor": config.actor.pool, "rollout": config.rollout.pool}
-    if needs_reference(config) and config.ref.pool != config.actor.pool:
+    if uses_reference(config) and config.ref.pool != config.actor.pool:
         where["ref"] = config.ref.pool
     if config.critic.enable:
         where["critic"] = config.critic.pool
@@ -34,10 +35,6 @@ def placements(config: RlxConfig) -> list[Placement]:
         for name, pool in config.cluster.pools.items()
         if (roles := tuple(role for role, at in where.items() if at == name))
     ]
-
-
-def needs_reference(config: RlxConfig) -> bool:
-    return bool(config.actor.use_kl_loss or config.algorithm.use_kl_in_reward)
 
 
 class WorkerGroup(Protocol):

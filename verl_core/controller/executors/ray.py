@@ -86,12 +86,13 @@ class RayExecutor:
         on_gpu = current(config.trainer.device).name != "cpu"
         ranks = sum(p.ranks for p in plan)
         if not ray.is_initialized():
-            local = {} if config.cluster.ray_address else {"num_cpus": ranks, "include_dashboard": False}
+            own = config.cluster.ray_address is None
             ray.init(
                 address=config.cluster.ray_address,
+                num_cpus=ranks if own else None,
+                include_dashboard=False if own else None,
                 logging_level=logging.ERROR,
                 runtime_env={"env_vars": {k: os.environ[k] for k in _CARRIED if k in os.environ}},
-                **local,
             )
             self._started = True
         groups: dict[str, WorkerGroup] = {}
@@ -115,11 +116,12 @@ class RayExecutor:
         try:
             await asyncio.wait_for(_awaitable(places.ready()), timeout=120)
         except TimeoutError:
+            has = ray.cluster_resources()
             raise RunError(
-                f"pool {placement.pool} asks for {nodes} node(s) with {bundle}, the Ray cluster has {ray.cluster_resources()}",
+                f"pool {placement.pool} asks for {nodes} node(s) with {bundle}, the Ray cluster has {has}",
                 "start more nodes, or make cluster.pools smaller",
             ) from None
-        remote = ray.remote(Worker)
+        remote: Any = ray.remote(Worker)
         actors = [
             remote.options(
                 num_cpus=1,
