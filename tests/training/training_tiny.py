@@ -86,7 +86,7 @@ def make_engine(folder: Path, role: str = "actor", micro=None, optim=None, fsdp=
         ModelConfig(path=str(folder), enable_gradient_checkpointing=options.pop("checkpointing", False)),
         settings,
         role=role,
-        platform=current("cpu"),
+        platform=options.pop("platform", current("cpu")),
         micro=micro or MicroBatching(sequences=64),
         **options,
     )

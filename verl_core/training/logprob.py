@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-CHUNK_ELEMENTS = 1 << 26  # logits a chunk: 256 MiB in float32
+CHUNK_ELEMENTS = 1 << 27  # logits a chunk: 0.5 GiB in float32, and about four such tensors live at the peak
 
 type Head = Callable[[Tensor], Tensor]  # hidden [K, D] -> logits [K, V]
 

@@ -4,7 +4,7 @@ many GPUs in bf16 (sharded parameters, gradients and optimizer state)."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -137,13 +137,12 @@ class FsdpEngine:
             for module in fsdp_modules(self.network):
                 module.set_requires_gradient_sync(i == len(inputs) - 1, recurse=False)
             out = self.network(x, loss.needs, loss.temperature)
-            connected = sum(v.sum() for v in out.values()) * 0.0  # every rank runs every backward, whatever its share
             if index is None:
-                connected.backward()
+                _zero(out).backward()
                 continue
             mini = batch.select(index).to(self.platform.device)
             share, logged = loss(on_tokens(out, x, loss.needs), mini, totals)
-            (share if share.requires_grad else connected).backward()
+            (share if share.requires_grad else _zero(out)).backward()
             parts.append({f"{self.role}/loss": Metric(share.detach(), how="sum"), **logged})
         return parts
 
@@ -228,6 +227,11 @@ class FsdpEngine:
         names = {p: name for name, p in parameters.items()}
         load_optimizers(self.optimizers, names, state.optimizer, state.scalars["steps"])
         self.updates = state.scalars["updates"]
+
+
+def _zero(out: Mapping[Need, Tensor]) -> Tensor:
+    """A loss of 0 that depends on every quantity: ranks run equally many backward passes, whatever their shares."""
+    return torch.stack([v.sum() for v in out.values()]).sum() * 0.0
 
 
 def _filler() -> Batch:
