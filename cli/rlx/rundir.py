@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from rlx.env import lockfile
 from verl_core.config import write
 from verl_core.config.compose import Resolved
 from verl_core.config.errors import UserError
+from verl_core.config.typed import leaves
 
 LEAST_FREE_BYTES = 32_000_000
 """The records and the checkpoints of the smallest model take about 10 MB."""
@@ -74,6 +76,15 @@ def start(resolved: Resolved, resume: bool, environment: str) -> Path:
             "free space or mend its permissions, or trainer.default_local_dir=/another/folder",
         ) from problem
     return folder
+
+
+def changes(folder: Path, resolved: Resolved) -> list[str]:
+    """Keys whose value differs from that in the run's config.yaml, as `key: old -> new`; none for a new run."""
+    if not (folder / "config.yaml").is_file():
+        return []
+    old = dict(leaves(asdict(write.load(folder / "config.yaml"))))
+    new = dict(leaves(asdict(resolved.config))) | {"trainer.experiment_name": folder.name}
+    return [f"{key}: {old.get(key)} -> {new.get(key)}" for key in {**old, **new} if old.get(key) != new.get(key)]
 
 
 def git_state() -> dict[str, Any] | None:

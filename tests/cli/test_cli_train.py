@@ -131,6 +131,14 @@ def test_resume_takes_the_newest_run_and_keeps_its_history(here):
     assert write.load(folder / "config.yaml").trainer.total_training_steps == 99
 
 
+def test_resume_says_what_it_changes(here):
+    folder = started("trainer.seed=3")
+    same, other = resolve("smoke", ["trainer.seed=3"]), resolve("smoke", ["trainer.seed=3", "actor.optim.lr=0.5"])
+    assert rundir.changes(folder, same) == []
+    assert rundir.changes(folder, other) == [f"actor.optim.lr: {same.config.actor.optim.lr} -> 0.5"]
+    assert rundir.changes(here / "new", other) == []
+
+
 def test_resume_with_nothing_to_resume_starts_fresh(here):
     assert started(resume=True).name == "smoke-1"
 

@@ -37,7 +37,9 @@ def train(
         _show(plans.plan(resolved, resume, job_args), as_json)
         return
     check_engine(resolved.config.rollout.engine)
-    rundir.plan(resolved, resume)  # a taken name is an error before minutes are spent on an environment
+    planned = rundir.plan(resolved, resume)  # a taken name is an error before minutes are spent on an environment
+    if changed := rundir.changes(planned, resolved):
+        ui.note(f"the run goes on with other values than it began with: {', '.join(changed)}")
     wanted = extras(resolved.config)
     python = launch.python_for(wanted)
     run_dir = rundir.start(resolved, resume, environment=str(python.parent.parent))

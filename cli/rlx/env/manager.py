@@ -114,8 +114,10 @@ def _sync_with_bar(wanted: Environment, n_bytes: int) -> None:
 
         def on_line(line: str) -> None:
             words = line.split()
-            if words[:1] == ["Downloaded"]:
-                bar.advance(sizes.get(words[1], 0), f"downloaded {words[1]}")
+            if words[:1] == ["Downloading"]:
+                bar.advance(0, f"downloading {words[1]}")
+            elif words[:1] == ["Downloaded"]:
+                bar.advance(sizes.get(words[1], 0))
 
         uv.sync(wanted.folder, wanted.extras, on_line)
 
