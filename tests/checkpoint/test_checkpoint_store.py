@@ -87,6 +87,33 @@ def test_saving_a_step_again_replaces_it(tmp_path):
     assert names(tmp_path) == {"global_step_5", "latest"}
 
 
+def test_foreign_folder_with_the_name_of_a_step_is_kept(tmp_path):
+    (tmp_path / "global_step_5").mkdir()
+    (tmp_path / "global_step_5/mine.pt").write_text("mine")
+    store = CheckpointStore(tmp_path)
+    save(store, 5)
+    assert store.latest() == tmp_path / "global_step_5"
+    (kept,) = tmp_path.glob("global_step_5.foreign-*")
+    assert (kept / "mine.pt").read_text() == "mine"
+
+
+def test_a_replaced_step_comes_back_when_its_successor_cannot_take_its_place(tmp_path, monkeypatch):
+    store = CheckpointStore(tmp_path, keep=1)
+    save(store, 5, "old")
+    rename = Path.rename
+
+    def refuse_the_new(path, target):
+        if path.name.startswith(".tmp-"):
+            raise OSError(5, "Input/output error")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse_the_new)
+    with pytest.raises(RunError, match=r"cannot write in .*: Input/output error"):
+        save(store, 5, "new")
+    assert json.loads((store.latest() / "trainer.json").read_text()) == "old"
+    assert names(tmp_path) == {"global_step_5", "latest"}
+
+
 @pytest.mark.parametrize(
     ("harm", "says"),
     [

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from verl_core.checkpoint.find import is_whole, newest_whole, survey
-from verl_core.checkpoint.manifest import fsync, write_manifest, write_text_durably
+from verl_core.checkpoint.manifest import MANIFEST, fsync, write_manifest, write_text_durably
 from verl_core.config.errors import RunError, UserError
 
 log = logging.getLogger(__name__)
@@ -105,17 +105,20 @@ class CheckpointStore:
         if ahead := [manifest.step for _, manifest in present if manifest.step > step]:
             log.warning("checkpoint of step %d is written after that of step %d", step, max(ahead))
         serial = 1 + max((manifest.serial for _, manifest in present), default=0)
+        aside = None
         try:
             write_manifest(temporary, step, serial)
-            replaced = self._to_trash(target) if target.exists() else None
+            aside = self._move_aside(target) if target.exists() else None
             temporary.rename(target)
         except OSError as error:
+            if aside:
+                aside.rename(target)
             raise self._failed(step, error) from error
         del self._open[step]
         fsync(self.folder)
         self._point_to(target)
-        if replaced:
-            _remove(replaced)
+        if aside and _TRASH.fullmatch(aside.name):
+            _remove(aside)
         self._prune(target)
         return target
 
@@ -198,6 +201,13 @@ class CheckpointStore:
                 _remove(self._to_trash(path))
             except OSError as error:
                 log.warning("could not remove the old checkpoint %s: %s", path, error)
+
+    def _move_aside(self, target: Path) -> Path:
+        if (target / MANIFEST).exists():
+            return self._to_trash(target)
+        foreign = target.with_name(f"{target.name}.foreign-{uuid.uuid4().hex[:8]}")
+        log.warning("%s is not of rlx (no %s): it is kept as %s", target, MANIFEST, foreign.name)
+        return target.rename(foreign)
 
     def _to_trash(self, path: Path) -> Path:
         # Renamed first, so that a kill while files are being deleted leaves no folder that looks like a checkpoint.
