@@ -15,17 +15,19 @@ def reference(hidden, ids, weight, temperature):
 
 @pytest.mark.parametrize("rows", [1, 4, K, 100])
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
-def test_values_and_gradients_against_float64(rows, temperature):
+@pytest.mark.parametrize("through", ["both", "logp", "entropy"])
+def test_values_and_gradients_against_float64(rows, temperature, through):
     torch.manual_seed(0)
     hidden = torch.randn(K, D, requires_grad=True)
     weight = torch.randn(V, D, requires_grad=True)
     ids, a, b = torch.randint(0, V, (K,)), torch.randn(K), torch.randn(K)
+    weigh = lambda logp, entropy: {"both": a * logp + b * entropy, "logp": a * logp, "entropy": b * entropy}[through]  # noqa: E731
     got = token_stats(hidden, ids, lambda h: h @ weight.T, V, temperature, entropy=True, chunk_elements=rows * V)
-    grads = torch.autograd.grad((a * got[0] + b * got[1]).sum(), (hidden, weight))
+    grads = torch.autograd.grad(weigh(*got).sum(), (hidden, weight))
 
     hidden64, weight64 = (x.detach().double().requires_grad_() for x in (hidden, weight))
     want = reference(hidden64, ids, weight64, temperature)
-    want_grads = torch.autograd.grad((a * want[0] + b * want[1]).sum(), (hidden64, weight64))
+    want_grads = torch.autograd.grad(weigh(*want).sum(), (hidden64, weight64))
     for x, y in zip((*got, *grads), (*want, *want_grads), strict=True):
         torch.testing.assert_close(x.double(), y, rtol=1e-5, atol=1e-5)
 
@@ -50,3 +52,15 @@ def test_no_tokens_keep_the_graph():
     logp, entropy = token_stats(hidden, torch.zeros(0, dtype=torch.int64), lambda h: h @ torch.ones(D, V), V, 1.0, True)
     (logp.sum() + entropy.sum()).backward()
     assert logp.shape == entropy.shape == (0,) and hidden.grad.shape == (0, D)
+
+
+def test_half_precision_logits_are_taken_in_float32():
+    torch.manual_seed(0)
+    logits = (4 * torch.randn(K, V)).bfloat16().requires_grad_()
+    ids = torch.randint(0, V, (K,))
+    logp, entropy = token_stats(logits, ids, lambda h: h, V, 0.7, entropy=True)
+    full = (logits.detach().double() / 0.7).log_softmax(-1)
+    torch.testing.assert_close(logp.double(), full.gather(1, ids[:, None])[:, 0], rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(entropy.double(), -(full.exp() * full).sum(-1), rtol=1e-6, atol=1e-6)
+    logp.sum().backward()
+    assert logits.grad.dtype == torch.bfloat16

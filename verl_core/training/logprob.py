@@ -4,6 +4,7 @@ tokens never exist at once: with a vocabulary of 150,000 they would be 0.6 GB a 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -39,28 +40,42 @@ def token_stats(
 def _stats(
     hidden_KD: Tensor, ids_K: Tensor, head: Head, temperature: float, entropy: bool
 ) -> tuple[Tensor, Tensor | None]:
-    logits_KV = head(hidden_KD).float()
-    if temperature != 1.0:
-        logits_KV = logits_KV / temperature
-    logp_KV = logits_KV.log_softmax(-1)
-    logp_K = logp_KV.gather(1, ids_K[:, None])[:, 0]
-    return logp_K, _Entropy.apply(logp_KV) if entropy else None
+    return _TokenStats.apply(head(hidden_KD), ids_K, temperature, entropy)
 
 
-class _Entropy(torch.autograd.Function):
-    """Entropy -sum p log p of rows of log-probs. Own function: it keeps no second [K, V] tensor for the backward
-    pass, and a zero probability (log-prob -inf) adds 0 rather than NaN."""
+class _TokenStats(torch.autograd.Function):
+    """logits [K, V] to log-prob of ids and entropy, [K]. Own function because memory traffic over [K, V] is what this
+    costs: one such tensor is kept for the backward pass, and a quantity that gets no gradient costs nothing there.
+    With p = softmax(logits), d logp / d logits = onehot(ids) - p and d entropy / d logits = -p log p - p entropy; a
+    zero probability adds 0 to both."""
 
     @staticmethod
-    def forward(ctx, logp_KV: Tensor) -> Tensor:
-        ctx.save_for_backward(logp_KV)
-        return -_p_log_p(logp_KV).sum(-1)
+    def forward(
+        ctx: Any, logits_KV: Tensor, ids_K: Tensor, temperature: float, entropy: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        if temperature != 1.0:
+            logits_KV = logits_KV.float() / temperature
+        logp_KV = logits_KV.log_softmax(-1, dtype=torch.float32)
+        entropy_K = torch.special.entr(logp_KV.exp()).sum(-1) if entropy else None
+        ctx.save_for_backward(logp_KV, ids_K, entropy_K)
+        ctx.temperature = temperature
+        ctx.set_materialize_grads(False)
+        return logp_KV.gather(1, ids_K[:, None])[:, 0], entropy_K
 
     @staticmethod
-    def backward(ctx, grad_K: Tensor) -> Tensor:  # type: ignore[override]
-        (logp_KV,) = ctx.saved_tensors
-        return -(_p_log_p(logp_KV) + logp_KV.exp()) * grad_K[:, None]
-
-
-def _p_log_p(logp_KV: Tensor) -> Tensor:
-    return logp_KV.exp() * logp_KV.clamp(min=torch.finfo(logp_KV.dtype).min)
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, None, None, None]:
+        logp_KV, ids_K, entropy_K = ctx.saved_tensors
+        d_logp_K, d_entropy_K = grads
+        p_KV = logp_KV.exp()
+        if d_entropy_K is None:
+            if d_logp_K is None:
+                return None, None, None, None
+            d_logits_KV = p_KV.mul_(-d_logp_K[:, None])
+        else:
+            weight_K = -d_entropy_K * entropy_K - (0.0 if d_logp_K is None else d_logp_K)
+            d_logits_KV = torch.special.entr(p_KV).mul_(d_entropy_K[:, None]).addcmul_(p_KV, weight_K[:, None])
+        if d_logp_K is not None:
+            d_logits_KV.scatter_add_(1, ids_K[:, None], d_logp_K[:, None])
+        if ctx.temperature != 1.0:
+            d_logits_KV.div_(ctx.temperature)
+        return d_logits_KV, None, None, None
