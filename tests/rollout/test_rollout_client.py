@@ -106,6 +106,28 @@ def test_an_error_reaches_every_waiter_of_its_call_and_no_other():
     run(work)
 
 
+def test_a_cancelled_call_leaves_nobody_waiting():
+    async def work() -> None:
+        started = asyncio.Event()
+
+        async def call(requests: list[TokenRequest]) -> list[Completion]:
+            started.set()
+            await asyncio.Event().wait()
+            raise AssertionError("unreachable")
+
+        client = RolloutClient(call)
+        first = asyncio.create_task(SingleTurn().run(task(0, 0), client.generate))
+        await started.wait()
+        second = asyncio.create_task(SingleTurn().run(task(0, 1), client.generate))
+        await asyncio.sleep(0)
+        assert client._sender is not None
+        client._sender.cancel()
+        results = await asyncio.gather(first, second, return_exceptions=True)
+        assert all(isinstance(r, asyncio.CancelledError) for r in results)
+
+    run(work)
+
+
 def test_a_waiter_that_gave_up_does_not_hold_the_others():
     async def work() -> None:
         client, calls = recorded()

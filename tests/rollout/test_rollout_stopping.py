@@ -74,6 +74,8 @@ def test_pad_equal_to_eos_trains_the_final_end(tokenizer: PreTrainedTokenizerBas
         ("12-3=9\n#### 9", ["zzz", "=9\n#"], "12-3=9\n#"),
         ("Café 🙂 7+5", ["🙂"], "Café 🙂"),
         ("Café 🙂 7+5", ["é 🙂 7"], "Café 🙂 7"),
+        ("7 🦊ж5", ["🦊"], "7 🦊"),  # characters of several tokens: their bytes are not in the vocabulary's merges
+        ("7 🦊ж5", ["🦊ж5"], "7 🦊ж5"),
         ("12\n12", ["\n"], "12\n"),
         ("12\n12", ["3"], None),
     ],

@@ -42,6 +42,9 @@ class RolloutClient:
                     await self._send_one(batch)
         finally:
             self._sender = None
+            for _, future in self._pending:  # left over only where this task was cancelled: nobody would answer them
+                future.cancel()
+            self._pending.clear()
 
     async def _settled(self) -> None:
         """Returns after a turn of the event loop in which nothing was issued."""
@@ -54,6 +57,10 @@ class RolloutClient:
         try:
             completions = await self._call([request for request, _ in batch])
             pairs = list(zip(batch, completions, strict=True))
+        except asyncio.CancelledError:
+            for _, future in batch:
+                future.cancel()
+            raise
         except Exception as error:
             for _, future in batch:
                 if not future.done():

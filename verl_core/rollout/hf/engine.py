@@ -144,8 +144,8 @@ class HfEngine:
         return Row(request, min(sampling.max_tokens, self.max_model_len - prompt), watch)
 
     def _cache_for(self, slots: int, positions: int) -> SlotCache:
-        """The last generation's cache where it fits, else a new one. Its length fits exactly: attention then reads
-        dense memory, and results depend, to the last bit, on the requests alone and not on what was generated before."""
+        """The last generation's cache where it fits, else a new one. Its length fits exactly, so that attention reads
+        dense memory and results depend, to the last bit, on the requests and not on what was generated before."""
         positions = aligned(positions)
         if self._cache is None or self._cache.slots < slots or self._cache.positions != positions:
             self._cache = SlotCache(slots, positions)
