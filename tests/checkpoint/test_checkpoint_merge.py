@@ -197,6 +197,7 @@ def test_weights_of_another_architecture(tmp_path, change, says):
 
 def test_full_disk_leaves_no_target(small_disk, tmp_path):
     save_run(tmp_path / "run", tiny_model(False, vocabulary=20_011))  # 5 MB on 1 MiB
+    small_disk.limit()
     with pytest.raises(RunError, match=r"needs 5,.* bytes, its disk has|File too large"):
         merge(plan_merge(tmp_path / "run", small_disk.folder / "out"))
     assert list(small_disk.folder.iterdir()) == []
@@ -205,6 +206,7 @@ def test_full_disk_leaves_no_target(small_disk, tmp_path):
 def test_disk_full_half_way_leaves_no_target(small_disk, tmp_path, monkeypatch):
     monkeypatch.setattr("verl_core.checkpoint.merge._check_space", lambda plan: None)  # another process took the room
     save_run(tmp_path / "run", tiny_model(False, vocabulary=20_011))
+    small_disk.limit()
     with pytest.raises(RunError, match=r"cannot write .*(No space left|File too large)"):
         merge(plan_merge(tmp_path / "run", small_disk.folder / "out"))
     assert list(small_disk.folder.iterdir()) == []

@@ -90,6 +90,7 @@ def test_both_ranks_write_each_byte_once(two_ranks_run):
 
 
 def test_disk_full_is_an_error_on_every_rank(small_disk):
+    small_disk.limit()
     on_ranks(2, fill_disk_on_two, small_disk.folder)
 
 
