@@ -13,7 +13,7 @@ MEGABYTE = 1 << 20
 
 
 class SmallDisk:
-    """A folder where `size` bytes fit: a tmpfs where mounting is allowed; elsewhere no file outgrows it after `limit`."""
+    """A folder where `size` bytes fit: a tmpfs where mounting is allowed, else no file outgrows it after `limit`."""
 
     def __init__(self, folder: Path, size: int):
         self.folder, self.size = folder, size
