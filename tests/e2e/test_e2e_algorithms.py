@@ -1,0 +1,41 @@
+"""Every registered algorithm and every option of its loss runs through the real command, in a few steps."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import records, run_dir_of
+from verl_core.config.catalogue import names
+from verl_core.tracking.registry import check_known
+
+EXTRA = {
+    "ppo": ["algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.type=adaptive", "critic.ppo_epochs=2"],
+    "grpo": ["actor.use_kl_loss=true", "actor.kl_loss_type=k2", "actor.entropy_coeff=0.01", "rollout.top_p=0.9"],
+    "dr_grpo": ["actor.ppo_mini_batch_size=2", "actor.shuffle=true", "actor.ppo_max_token_len_per_gpu=256"],
+    "rloo": ["actor.ppo_epochs=2", "actor.loss_agg_mode=seq-mean-token-mean", "rollout.temperature=0.8"],
+    "reinforce_plus_plus": ["actor.optim.optimizer=muon", "actor.optim.lr_scheduler_type=cosine"],
+}
+
+
+def test_each_algorithm_has_a_run_here():
+    assert set(names("algorithm")) == set(EXTRA)
+
+
+@pytest.mark.parametrize("name", sorted(EXTRA))
+def test_a_few_steps(rlx, small, tmp_path: Path, name: str):
+    words = small("smoke", steps=2, algorithm__name=name, trainer__logger="[console,jsonl,tensorboard]")
+    if name == "dr_grpo":
+        words.append("actor.ppo_micro_batch_size_per_gpu=null")
+    done = rlx(*words, *EXTRA[name])
+    assert done.returncode == 0, done.stderr
+    lines = records(run_dir_of(tmp_path))
+    assert [line["step"] for line in lines] == [0, 1, 2]
+    check_known({key for line in lines for key in line} - {"step"})
+    assert all(line["actor/grad_norm"] > 0 and line["actor/skipped_steps"] == 0 for line in lines[1:])
+    assert ("critic/loss" in lines[1]) == (name == "ppo")
+    if name == "ppo":
+        assert lines[1]["actor/reward_kl_penalty"] == 0.0  # the reference is the start itself
+        assert lines[2]["actor/reward_kl_penalty_coeff"] < lines[1]["actor/reward_kl_penalty_coeff"]
+    if name == "grpo":
+        assert lines[2]["actor/kl_loss"] > 0
+    assert list((run_dir_of(tmp_path) / "tensorboard").iterdir())

@@ -1,0 +1,70 @@
+"""Two CPU ranks under Ray do what one rank does, and take over from each other at a checkpoint."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import records, run_dir_of
+
+# Sums over ranks are rounded in another order: equal up to float32.
+CLOSE = {"rel": 1e-5, "abs": 1e-6}
+
+
+@pytest.fixture
+def one_rank(rlx, small, tmp_path: Path):
+    done = rlx(*small("smoke-ppo", steps=4, trainer__experiment_name="one"))
+    assert done.returncode == 0, done.stderr
+    return records(run_dir_of(tmp_path, "smoke-ppo", "one"))
+
+
+def same(line: dict, other: dict, names: list[str]) -> None:
+    for name in names:
+        assert line[name] == pytest.approx(other[name], **CLOSE), name
+
+
+def test_two_ranks_give_the_loss_and_gradient_of_one_and_resume_each_other(rlx, small, one_rank, tmp_path: Path):
+    two = rlx(*small("smoke-ppo", steps=2, trainer__experiment_name="two", cluster__nproc=2))
+    assert two.returncode == 0, two.stderr
+    lines = records(run_dir_of(tmp_path, "smoke-ppo", "two"))
+    names = ["actor/loss", "actor/grad_norm", "critic/loss", "critic/grad_norm", "critic/score/mean", "actor/entropy"]
+    same(lines[1], one_rank[1], names)
+    same(lines[2], one_rank[2], names)
+    # what two ranks saved, one continues; what that saved, two continue
+    down = rlx(*small("smoke-ppo", steps=3, trainer__experiment_name="two"), "--resume")
+    assert down.returncode == 0, down.stderr
+    up = rlx(*small("smoke-ppo", steps=4, trainer__experiment_name="two", cluster__nproc=2), "--resume")
+    assert up.returncode == 0, up.stderr
+    lines = records(run_dir_of(tmp_path, "smoke-ppo", "two"))
+    assert [line["step"] for line in lines] == [0, 1, 2, 3, 4]
+    for step in (3, 4):
+        same(lines[step], one_rank[step], names)
+
+
+def test_a_rank_that_dies_ends_the_run_with_exit_5_instead_of_a_hang(rlx, small, tmp_path: Path):
+    reward = tmp_path / "reward.py"
+    # the scorer runs on this machine beside the ranks: it looks for one of them and kills it
+    reward.write_text(
+        "import os, pathlib, signal\n"
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+        "    for entry in pathlib.Path('/proc').iterdir():\n"
+        "        if entry.name.isdigit():\n"
+        "            try:\n"
+        "                if (entry / 'cmdline').read_text().startswith('ray::Worker'):\n"
+        "                    os.kill(int(entry.name), signal.SIGKILL)\n"
+        "            except OSError:\n"
+        "                pass\n"
+        "    return 1.0\n"
+    )
+    words = small("smoke", steps=2, cluster__nproc=2, reward__custom_reward_function__path=reward)
+    done = rlx(*words, "trainer.val_before_train=false")
+    assert done.returncode == 5, done.stderr
+    assert "process died" in done.stderr and "hint:" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_critic_on_a_pool_of_its_own_changes_nothing(rlx, small, one_rank, tmp_path: Path):
+    pools = "{main: {nodes: 1, gpus: 1}, values: {nodes: 1, gpus: 1}}"
+    words = small("smoke-ppo", steps=2, trainer__experiment_name="split", cluster__pools=pools, critic__pool="values")
+    done = rlx(*words)
+    assert done.returncode == 0, done.stderr
+    lines = records(run_dir_of(tmp_path, "smoke-ppo", "split"))
+    same(lines[2], one_rank[2], ["actor/loss", "actor/grad_norm", "critic/loss", "critic/grad_norm"])
