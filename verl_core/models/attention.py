@@ -123,9 +123,6 @@ def packed_attention(
         raise TypeError("packed attention takes neither a mask nor attention sinks")
     q_NHD, k_NKD, v_NKD = (x[0].transpose(0, 1) for x in (query, key, value))
     if softcap is None and not dropout and _has_kernel(q_NHD, v_NKD):
-        ratio = q_NHD.shape[1] // k_NKD.shape[1]
-        if ratio > 1:
-            k_NKD, v_NKD = k_NKD.repeat_interleave(ratio, 1), v_NKD.repeat_interleave(ratio, 1)
         cu, longest = packing.cu_seqlens_S1, packing.T
         window = (-1 if sliding_window is None else sliding_window - 1, 0)
         out_NHD = varlen_attn(q_NHD, k_NKD, v_NKD, cu, cu, longest, longest, scale=scaling, window_size=window)

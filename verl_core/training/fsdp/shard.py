@@ -28,7 +28,8 @@ def device_mesh(platform: Platform, group: dist.ProcessGroup | None) -> DeviceMe
 def shard(network: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, reshard_after_forward: bool) -> None:
     """Shards in place: parameters become DTensors on the mesh's devices, gathered in `dtype` for each layer's forward
     and backward. Gradients are summed over ranks (not averaged) in float32."""
-    full = {name: tensor.detach() for name, tensor in network.named_parameters()} if mesh.get_rank() == 0 else {}
+    first = mesh.get_local_rank() == 0
+    full = {name: tensor.detach() for name, tensor in network.named_parameters()} if first else {}
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for layer in decoder_layers(network):
         fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard_after_forward)
@@ -45,13 +46,9 @@ def _send_weights(network: nn.Module, full: dict[str, Tensor], mesh: DeviceMesh)
     """Gives every rank its pieces of rank 0's parameters, and rank 0's buffers."""
     for name, parameter in network.named_parameters():
         assert isinstance(parameter, DTensor)
-        local = parameter.to_local()
-        source = (
-            full[name].to(local.device)
-            if full
-            else torch.empty(parameter.shape, dtype=local.dtype, device=local.device)
-        )
-        local.copy_(distribute_tensor(source, mesh, parameter.placements, src_data_rank=0).to_local())
+        piece = parameter.to_local()
+        whole = full[name].to(piece.device) if full else piece.new_empty(parameter.shape)
+        piece.copy_(distribute_tensor(whole, mesh, parameter.placements, src_data_rank=0).to_local())
     for buffer in network.buffers():
         dist.broadcast(buffer, group=mesh.get_group(), group_src=0)
 
