@@ -13,8 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from rlx.env import interpreter, launch, lockfile, uv
 
+from rlx.env import interpreter, launch, lockfile, uv
 from tests.conftest import ROOT, command_variables
 from verl_core.config.errors import EnvError, UserError
 

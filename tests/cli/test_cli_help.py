@@ -5,10 +5,11 @@ import subprocess
 import sys
 
 import pytest
+from typer.main import get_command
+
 from rlx.commands import COMMANDS
 from rlx.env.lockfile import version
 from rlx.main import app
-from typer.main import get_command
 
 HEAVY = ("torch", "ray", "transformers", "vllm", "datasets", "numpy", "omegaconf", "rich")
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from rlx.commands.init import render
 
+from rlx.commands.init import render
 from verl_core.config.compose import profile_names, resolve
 
 

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 
 import pytest
+
 from rlx import jobs
 from rlx.commands.eval import _check_source, _resolve
 from rlx.env import lockfile
-
 from verl_core.config import write
 from verl_core.config.compose import resolve
 

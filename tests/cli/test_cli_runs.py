@@ -3,6 +3,7 @@
 import json
 
 import pytest
+
 from rlx import run_records
 
 SUMMARY = {

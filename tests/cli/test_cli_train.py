@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from rlx import rundir
 
+from rlx import rundir
 from verl_core.config import write
 from verl_core.config.compose import resolve
 from verl_core.config.errors import UserError

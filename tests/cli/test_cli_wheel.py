@@ -4,8 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from rlx.env import uv
 
+from rlx.env import uv
 from tests.conftest import ROOT, command_variables
 
 pytestmark = pytest.mark.slow

@@ -75,8 +75,8 @@ def records(run_dir: Path) -> Records:
     return [{k: v for k, v in line.items() if not k.startswith(NOT_REPEATABLE)} for line in lines]
 
 
-def run_dir_of(tmp_path: Path, profile: str = "smoke", name: str = "run") -> Path:
-    return tmp_path / "runs" / profile / name
+def run_dir_of(tmp_path: Path, name: str = "run") -> Path:
+    return tmp_path / "runs" / "smoke" / name
 
 
 def session_members(leader: int) -> list[str]:

@@ -63,7 +63,8 @@ def test_two_signals_kill_at_once(small, start, tmp_path):
 def test_a_reward_that_always_raises_is_exit_5_with_its_reason(rlx, small, tmp_path):
     path = write(
         tmp_path / "reward.py",
-        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    raise ValueError('no such key: points')\n",
+        "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
+        "    raise ValueError('no such key: points')\n",
     )
     done = rlx(*small("smoke", trainer__val_before_train="false", reward__custom_reward_function__path=path))
     assert done.returncode == 5
@@ -75,7 +76,8 @@ def test_a_reward_that_sometimes_raises_or_hangs_costs_only_those_answers(rlx, s
         tmp_path / "reward.py",
         "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
         "    if len(solution_str) % 3 == 0:\n        raise ValueError('odd answer')\n"
-        "    return {'score': 1.0 if solution_str.strip().endswith(ground_truth) else 0.0, 'length': len(solution_str)}\n",
+        "    right = solution_str.strip().endswith(ground_truth)\n"
+        "    return {'score': float(right), 'length': len(solution_str)}\n",
     )
     done = rlx(*small("smoke", steps=2, reward__custom_reward_function__path=path))
     assert done.returncode == 0, done.stderr

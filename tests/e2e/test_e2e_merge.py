@@ -13,7 +13,7 @@ from tests.e2e.conftest import run_dir_of
 def test_merge_answers_as_the_trainer_and_loads_with_no_key_missing(rlx, small, tmp_path: Path):
     words = small("smoke-ppo", steps=3, trainer__test_freq=-1, data__val_max_samples=50, data__train_batch_size=8)
     assert (done := rlx(*words)).returncode == 0, done.stderr
-    run_dir, merged, answers = run_dir_of(tmp_path, "smoke-ppo"), tmp_path / "merged", tmp_path / "answers.jsonl"
+    run_dir, merged, answers = run_dir_of(tmp_path), tmp_path / "merged", tmp_path / "answers.jsonl"
     assert (done := rlx("merge", str(run_dir), "--out", str(merged))).returncode == 0, done.stderr
     done = rlx("eval", str(run_dir), "--out", str(answers), "--json")
     assert done.returncode == 0, done.stderr

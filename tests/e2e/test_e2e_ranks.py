@@ -14,7 +14,7 @@ CLOSE = {"rel": 1e-5, "abs": 1e-6}
 def one_rank(rlx, small, tmp_path: Path):
     done = rlx(*small("smoke-ppo", steps=4, trainer__experiment_name="one"))
     assert done.returncode == 0, done.stderr
-    return records(run_dir_of(tmp_path, "smoke-ppo", "one"))
+    return records(run_dir_of(tmp_path, "one"))
 
 
 def same(line: dict, other: dict, names: list[str]) -> None:
@@ -25,7 +25,7 @@ def same(line: dict, other: dict, names: list[str]) -> None:
 def test_two_ranks_give_the_loss_and_gradient_of_one_and_resume_each_other(rlx, small, one_rank, tmp_path: Path):
     two = rlx(*small("smoke-ppo", steps=2, trainer__experiment_name="two", cluster__nproc=2))
     assert two.returncode == 0, two.stderr
-    lines = records(run_dir_of(tmp_path, "smoke-ppo", "two"))
+    lines = records(run_dir_of(tmp_path, "two"))
     names = ["actor/loss", "actor/grad_norm", "critic/loss", "critic/grad_norm", "critic/score/mean", "actor/entropy"]
     same(lines[1], one_rank[1], names)
     same(lines[2], one_rank[2], names)
@@ -34,7 +34,7 @@ def test_two_ranks_give_the_loss_and_gradient_of_one_and_resume_each_other(rlx, 
     assert down.returncode == 0, down.stderr
     up = rlx(*small("smoke-ppo", steps=4, trainer__experiment_name="two", cluster__nproc=2), "--resume")
     assert up.returncode == 0, up.stderr
-    lines = records(run_dir_of(tmp_path, "smoke-ppo", "two"))
+    lines = records(run_dir_of(tmp_path, "two"))
     assert [line["step"] for line in lines] == [0, 1, 2, 3, 4]
     for step in (3, 4):
         same(lines[step], one_rank[step], names)
@@ -66,5 +66,5 @@ def test_a_critic_on_a_pool_of_its_own_changes_nothing(rlx, small, one_rank, tmp
     words = small("smoke-ppo", steps=2, trainer__experiment_name="split", cluster__pools=pools, critic__pool="values")
     done = rlx(*words)
     assert done.returncode == 0, done.stderr
-    lines = records(run_dir_of(tmp_path, "smoke-ppo", "split"))
+    lines = records(run_dir_of(tmp_path, "split"))
     same(lines[2], one_rank[2], ["actor/loss", "actor/grad_norm", "critic/loss", "critic/grad_norm"])
