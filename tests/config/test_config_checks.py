@@ -62,6 +62,14 @@ from verl_core.config.typed import leaf_types
         (["algorithm.adv_estimator=gea"], "did you mean gae"),
         (["actor.policy_loss.loss_mode=gspo"], "expected one of vanilla"),
         (["critic.loss_agg_mode=mean"], "expected one of token-mean"),
+        (["trainer.experiment_name=../../x"], r"trainer.experiment_name='../../x' .command line.: .*one folder"),
+        (["trainer.experiment_name=a/b"], "one folder"),
+        (["trainer.experiment_name=.."], "one folder"),
+        (["trainer.experiment_name=''"], "one folder"),
+        (['trainer.experiment_name="a\\nb"'], "one folder"),
+        (["trainer.project_name=/etc"], "trainer.project_name='/etc' .*one folder"),
+        (["trainer.project_name="], "trainer.project_name='' .*one folder"),
+        (["trainer.experiment_name=" + "\u00e9" * 101], "202 bytes are too long for a folder's name, 200 fit"),
     ],
 )
 def test_refused_before_anything_starts(words, message):

@@ -18,6 +18,8 @@ TOKEN_BUDGETS = {  # key: the count of sequences that excludes it
     "rollout.log_prob_max_token_len_per_gpu": "rollout.log_prob_micro_batch_size_per_gpu",
 }
 
+LONGEST_NAME = 200  # bytes; file systems take 255, and files beside the folder may carry its name
+
 
 @dataclass
 class Report:
@@ -28,7 +30,7 @@ class Report:
 def check(config: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]) -> Report:
     """Errors, and keys without effect. `origins` says who set each key, `layers` in which order (lowest first)."""
     said = _Said(config, origins)
-    errors = list(_names(said))
+    errors = [*_names(said), *_folders(said)]
     errors += [f"{said(key)} is not in {allowed}" for key, allowed in out_of_range(config)]
     if errors:  # the arithmetic would only repeat them
         return Report(errors)
@@ -84,6 +86,16 @@ def _names(said: _Said) -> Iterator[str]:
             near = difflib.get_close_matches(str(value), choices, n=1)
             question = f"; did you mean {near[0]}?" if near else ""
             yield f"{said(key)}: expected one of {', '.join(choices)}{question}"
+
+
+def _folders(said: _Said) -> Iterator[str]:
+    """Names that become folders: each is one folder, and below trainer.default_local_dir."""
+    for key in ("trainer.project_name", "trainer.experiment_name"):
+        value = said.value(key)
+        if isinstance(value, str) and (value in ("", ".", "..") or "/" in value or not value.isprintable()):
+            yield f"{said(key)}: expected the name of one folder, without / (trainer.default_local_dir says where)"
+        elif isinstance(value, str) and len(value.encode()) > LONGEST_NAME:
+            yield f"{said(key)}: {len(value.encode())} bytes are too long for a folder's name, {LONGEST_NAME} fit"
 
 
 def _batches(said: _Said, e: RlxConfig) -> Iterator[str]:

@@ -233,9 +233,9 @@ class WeightsConfig:
 @dataclass
 class TrainerConfig:
     project_name: str = "rlx"
-    """First folder under default_local_dir."""
+    """First folder under default_local_dir; one name without `/`."""
     experiment_name: str | None = None
-    """Second folder; null: `<profile>-<n>`, the first free n."""
+    """Second folder, one name too; null: `<profile>-<n>`, the first free n."""
     default_local_dir: str = "runs"
     """Where run directories go, relative to the current folder."""
     seed: int = 0
