@@ -7,19 +7,26 @@ from rlx import ui
 from rlx.env import interpreter, launch, manager
 
 
-def become(job: str, args: Sequence[str], extras: Sequence[str], dry_run: bool = False) -> None:
+def become(
+    job: str, args: Sequence[str], extras: Sequence[str], dry_run: bool = False, as_json: bool = False
+) -> None:
     """Become the job in the environment of `extras`.
 
     A dry run becomes the job with --dry-run where its environment is at hand; where it is not, the launch line and a
-    warning are all there is to say, and nothing is made.
+    warning are all there is to say, and nothing is made. `as_json` is for that line; the job's own is among `args`.
     """
     if not dry_run:
         launch.become(job, args, extras)
     if interpreter.chosen() or manager.environment(extras).complete():
         launch.become(job, [*args, "--dry-run"], extras)
     environment = manager.environment(extras)
-    ui.warn(f"the environment {environment.folder} is not there yet; a real run makes it")
-    ui.out(shlex.join(launch.job_command(environment.python, job, args)))
+    absent = f"the environment {environment.folder} is not there yet; a real run makes it"
+    line = shlex.join(launch.job_command(environment.python, job, args))
+    ui.warn(absent)
+    if as_json:
+        ui.out_json({"dry_run": True, "launch": line, "absent": [absent]})
+    else:
+        ui.out(line)
 
 
 def options(**values: object) -> list[str]:

@@ -65,6 +65,14 @@ def test_dry_runs_say_the_launch_line_without_an_environment(rlx, no_environment
     assert not (tmp_path / "envs").exists() and not (tmp_path / "new").exists()
 
 
+@pytest.mark.parametrize("words", [["prepare", "gsm8k"], ["merge", "run", "--out", "new"]])
+def test_a_dry_run_without_an_environment_prints_only_json_under_json(rlx, no_environment, checkpointed_run, words):
+    done = rlx(*words, "--dry-run", "--json", env=no_environment)
+    said = json.loads(done.stdout)
+    assert said["dry_run"] and "-m verl_core" in said["launch"] and "--json" in said["launch"]
+    assert "is not there yet" in said["absent"][0]
+
+
 def test_options_become_words():
     assert jobs.options(out=Path("x"), limit=None, json=True, dry=False) == ["--out", "x", "--json"]
 

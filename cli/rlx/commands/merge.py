@@ -50,4 +50,4 @@ def merge(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"--out {out} exists and is not an empty folder", "choose another folder, or empty this one")
     words = jobs.options(out=out, dtype=dtype.value, role=role.value, json=as_json)
-    jobs.become(JOB, [str(source), *words, *(["-v"] if verbose else [])], EXTRAS, dry_run)
+    jobs.become(JOB, [str(source), *words, *(["-v"] if verbose else [])], EXTRAS, dry_run, as_json)

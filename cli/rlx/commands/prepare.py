@@ -34,4 +34,4 @@ def prepare(
     if source is not None:
         existing(source, "--source")
     words = jobs.options(source=source, out=out, limit=limit, json=as_json)
-    jobs.become(JOB, [name, *words, *(["-v"] if verbose else [])], EXTRAS, dry_run)
+    jobs.become(JOB, [name, *words, *(["-v"] if verbose else [])], EXTRAS, dry_run, as_json)
