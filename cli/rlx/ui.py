@@ -39,9 +39,12 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     def line(cells: Sequence[str]) -> str:
         return "  ".join(str(cell).ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
 
-    _console(False).print(line(header), style="bold")
+    if sys.stdout is not None and sys.stdout.isatty():
+        _console(False).print(line(header), style="bold")
+    else:  # not through rich, which ends the process by itself when a pipe's reader leaves
+        out(line(header))
     for row in rows:
-        _console(False).print(line(row))
+        out(line(row))
 
 
 def pairs(rows: Sequence[tuple[str, str]]) -> None:

@@ -1,5 +1,6 @@
 """The command's face: fast help, grouped by workflow, usage errors, the version."""
 
+import os
 import resource
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typer.main import get_command
 from rlx.commands import COMMANDS
 from rlx.env.lockfile import version
 from rlx.main import app
+from tests.conftest import command_variables
 
 HEAVY = ("torch", "ray", "transformers", "vllm", "datasets", "numpy", "omegaconf", "rich")
 
@@ -86,3 +88,13 @@ def test_usage_errors_are_exit_2(rlx, words, said):
     assert done.returncode == 2
     assert said in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("words", [["profile", "ls"], ["profile", "show", "smoke"], ["--help"]])
+def test_a_reader_that_leaves_is_no_fault(words):
+    ours, theirs = os.pipe()
+    os.close(ours)
+    run = [sys.executable, "-m", "rlx", *words]
+    done = subprocess.run(run, env=command_variables({}), stdout=theirs, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(theirs)
+    assert (done.returncode, done.stderr.strip()) == (141, "")

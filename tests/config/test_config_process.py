@@ -99,3 +99,27 @@ def test_a_reader_that_leaves_is_no_fault():
     assert child.wait() == 0, "a run that ended well did end well"
     other = run("raise BrokenPipeError('a worker left')")
     assert other.returncode == 70 and "a worker left" in other.stderr
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_a_full_disk_under_stdout_is_one_line(flags):
+    for body in ("print('x' * 100_000)", "print('x', flush=True)", "print('x'); raise RunError('failed')"):
+        with open("/dev/full", "w") as full:  # noqa: PTH123
+            done = subprocess.run(
+                [sys.executable, "-c", JOB.format(body=body), *flags], stdout=full, stderr=subprocess.PIPE, text=True
+            )
+        assert done.returncode == 5, done.stderr
+        assert done.stderr.count("error:") == 1 and "Traceback" not in done.stderr and "ignored" not in done.stderr
+        assert "failed" in body or "error: no space left for what is printed" in done.stderr
+
+
+def test_no_space_names_the_file():
+    done = run("raise OSError(28, 'No space left on device', '/disk/file')")
+    assert done.returncode == 5 and "error: no space left for /disk/file" in done.stderr
+
+
+@pytest.mark.parametrize(("body", "code"), [("print('x')", 0), ("raise UserError('wrong')", 1), ("sys.exit(2)", 2)])
+def test_a_closed_stdout_changes_nothing(body, code):
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", JOB.format(body=body), "--json"]
+    done = subprocess.run(shell, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == code and "Traceback" not in done.stderr

@@ -76,6 +76,17 @@ def test_non_finite_is_null_and_counted(tmp_path, caplog):
     assert "step 1: x, y not finite" in caplog.text and "(3 so far in m.jsonl)" in caplog.text
 
 
+def test_a_reader_that_leaves_costs_the_step_lines_and_not_the_run(tmp_path, caplog):
+    ours, theirs = os.pipe()
+    os.close(ours)
+    stream = io.TextIOWrapper(os.fdopen(theirs, "wb", buffering=0), write_through=True)
+    trackers = Trackers([JsonlTracker(tmp_path / "m.jsonl"), ConsoleTracker(stream, total_steps=2)])
+    trackers.log(1, METRICS)
+    trackers.log(2, METRICS)
+    assert [line["step"] for line in read_jsonl(tmp_path / "m.jsonl")] == [1, 2]
+    assert trackers.names == ["jsonl"] and caplog.text.count("console failed") == 1
+
+
 def test_jsonl_waits_out_a_failing_write(tmp_path, caplog):
     """A file-size limit stands for a full disk: the run goes on, and the lines come once there is room."""
     code = f"""

@@ -1,5 +1,6 @@
 """How a process of rlx ends: foreseen failures as two lines and their exit code, others as one line and 70."""
 
+import errno
 import json
 import os
 import select
@@ -9,21 +10,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from verl_core.config.errors import RlxError
+from verl_core.config.errors import RlxError, RunError
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 def run_job(main: Callable[[list[str]], int | None]) -> NoReturn:
     """Runs `main(arguments)` and leaves the process with its exit code (None is 0).
 
-    RlxError: `error:` and `hint:` on stderr, its exit code. KeyboardInterrupt: 130. Anything else: 70 and one line that
-    says where the traceback is; under -v the traceback itself. A reader of stdout that left: 141, as the shell has it.
-    With --json the error is also a JSON object on stdout.
+    RlxError: `error:` and `hint:` on stderr, its exit code. KeyboardInterrupt: 130. A full disk: 5. Anything else: 70 and
+    one line that says where the traceback is; under -v the traceback itself. A reader of stdout that left: 141, as the
+    shell has it. With --json the error is also a JSON object on stdout.
     """
     argv = sys.argv[1:]
     try:
-        code = main(argv) or 0
+        code = _code_of(main, argv)
     except RlxError as error:
         code = fail(error, argv)
     except KeyboardInterrupt:
@@ -31,10 +33,30 @@ def run_job(main: Callable[[list[str]], int | None]) -> NoReturn:
         code = INTERRUPTED
     except BrokenPipeError as error:
         code = PIPE_CLOSED if _reader_left() else _unforeseen(error, argv)
+    except OSError as error:
+        code = fail(_no_space(error), argv) if error.errno in NO_SPACE else _unforeseen(error, argv)
     except Exception as error:
         code = _unforeseen(error, argv)
     _reader_left()  # else the interpreter's own last flush could fail
     sys.exit(code)
+
+
+def _code_of(main: Callable[[list[str]], int | None], argv: list[str]) -> int:
+    """What main returns, or exits with as argparse and typer do. Everything printed has left the process then."""
+    try:
+        code: object = main(argv)
+    except SystemExit as ended:
+        if ended.code == 1 and _reader_left():  # typer makes 1 of a broken pipe
+            return PIPE_CLOSED
+        code = ended.code
+    if sys.stdout is not None and not _reader_left():
+        sys.stdout.flush()
+    return code if isinstance(code, int) else int(code is not None)
+
+
+def _no_space(error: OSError) -> RunError:
+    place = error.filename or "what is printed"
+    return RunError(f"no space left for {place}: {error.strerror}", "free some space, or write to another disk")
 
 
 def fail(error: RlxError, argv: list[str]) -> int:
@@ -64,16 +86,23 @@ def _unforeseen(error: Exception, argv: list[str]) -> int:
 
 def _reader_left() -> bool:
     """Whether stdout is a pipe whose reader is gone (`rlx runs ls | head -1`); then nothing more is written to it."""
+    if sys.stdout is None:  # closed by the caller: `>&-`
+        return False
     try:
         poll = select.poll()
         poll.register(sys.stdout.fileno(), 0)
         left = any(state & (select.POLLERR | select.POLLHUP) for _, state in poll.poll(0))
         if left:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.stdout.flush()
+            _drop_stdout()
     except (OSError, ValueError):  # stdout is closed, or was before
         return False
     return left
+
+
+def _drop_stdout() -> None:
+    """Whatever is printed from now on, or waits to be written, goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.stdout.flush()
 
 
 def _append_traceback(place: Path, error: Exception) -> bool:
@@ -86,8 +115,14 @@ def _append_traceback(place: Path, error: Exception) -> bool:
 
 
 def _report_json(message: str, hint: str | None, code: int, argv: list[str]) -> None:
-    if _flag(argv, "--json"):
-        print(json.dumps({"error": message, "hint": hint, "exit_code": code}))
+    if sys.stdout is None:
+        return
+    try:
+        if _flag(argv, "--json"):
+            print(json.dumps({"error": message, "hint": hint, "exit_code": code}))
+        sys.stdout.flush()
+    except OSError:  # stdout itself is what fails
+        _drop_stdout()
 
 
 def _flag(argv: list[str], *names: str) -> bool:

@@ -21,6 +21,14 @@ AFTER_VALIDATION = (
 )
 
 
+class _Console(Console):
+    """rich ends the whole process when a pipe's reader leaves (`rlx train smoke | head`); here that is an error, which
+    costs this tracker and not the run."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError("the reader of the step lines has left")
+
+
 class ConsoleTracker:
     """`step 12/60  reward 0.812  val 0.960  length 16.2  kl 0.0012  entropy 0.210  grad 0.42  tok/s 21,300  0:14 left`
 
@@ -31,7 +39,7 @@ class ConsoleTracker:
     essential = False
 
     def __init__(self, stream: TextIO, total_steps: int | None):
-        self._console = Console(file=stream, highlight=False, soft_wrap=True, no_color="NO_COLOR" in os.environ)
+        self._console = _Console(file=stream, highlight=False, soft_wrap=True, no_color="NO_COLOR" in os.environ)
         self._total = total_steps
         self._seconds: list[float] = []  # of the steps seen
 
