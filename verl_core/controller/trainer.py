@@ -10,6 +10,7 @@ from verl_core.algorithms.metrics import batch_metrics
 from verl_core.batch import Batch, collate
 from verl_core.config.errors import RunError
 from verl_core.controller.run import Run
+from verl_core.rewards.verdict import TIMEOUT
 
 
 async def train(run: Run) -> None:
@@ -25,7 +26,8 @@ async def train(run: Run) -> None:
             run.source.dispatch(step)
             batch = collate(await run.buffer.take(c.data.train_batch_size))
             await run.rollout.sleep()
-        metrics = scoring(run, batch, step)
+        run.keep_rollouts(batch, step)  # first of all: whatever fails below, the answers are there to look at
+        metrics = scoring(batch, step)
 
         batch = await run.updater.prepare(batch, timer)
         metrics |= run.updater.advantage(batch)
@@ -40,7 +42,6 @@ async def train(run: Run) -> None:
         last = step == run.total_steps
         if run.validator and due(c.trainer.test_freq, step, last):
             metrics |= await validate(run)
-        run.keep_rollouts(batch, step)
         # Logged before it is saved: a run killed in between goes on from an older step and writes this line again.
         run.log(metrics, batch)
         if due(c.trainer.save_freq, step, last):
@@ -68,9 +69,9 @@ async def validate(run: Run) -> dict[str, float]:
     return metrics
 
 
-def scoring(run: Run, batch: Batch, step: int) -> dict[str, float]:
-    """What the scorers said of a batch. A scorer that fails on all of the first batch is a broken scorer, not a bad
-    policy. Raises RunError with its reason."""
+def scoring(batch: Batch, step: int) -> dict[str, float]:
+    """What the scorers said of a batch, and how many answers the engine's NaN cut short. A scorer that fails on all of
+    the first batch is a broken scorer, not a bad policy: raises RunError with its reason."""
     trajectories = batch["trajectory_blob"]
     errors = [t.meta["score_error"] for t in trajectories if t.meta["score_error"]]
     if step == 1 and len(errors) == len(trajectories):
@@ -78,7 +79,11 @@ def scoring(run: Run, batch: Batch, step: int) -> dict[str, float]:
             f"the reward failed on all {len(errors)} answers of the first batch: {errors[0]}",
             "try the function on rollouts/step_1.jsonl; see docs/rewards.md",
         )
-    metrics = {"reward/failed": float(len(errors)), "reward/timeouts": float(sum("time" in e for e in errors))}
+    metrics = {
+        "reward/failed": float(len(errors)),
+        "reward/timeouts": float(sum(e.startswith(TIMEOUT) for e in errors)),
+        "response/nan": float(sum("nan" in t.meta for t in trajectories)),
+    }
     parts = {name for t in trajectories for name in t.reward_parts}
     for name in sorted(parts):
         values = [t.reward_parts[name] for t in trajectories if name in t.reward_parts]

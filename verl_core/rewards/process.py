@@ -15,7 +15,7 @@ from pathlib import Path
 import verl_core
 from verl_core.config.errors import RunError, UserError
 from verl_core.rewards.registry import Setup
-from verl_core.rewards.verdict import ScoreRequest, Verdict, failed
+from verl_core.rewards.verdict import TIMEOUT, ScoreRequest, Verdict, failed
 
 LOAD_LIMIT_S = 300.0  # a user's reward file may import a whole framework
 
@@ -86,7 +86,7 @@ class ScorerProcess:
             for _ in requests:
                 if not pipe.poll(self._timeout_s):
                     self._kill()
-                    return [*verdicts, failed(f"timeout: no score within {self._timeout_s:g} s")]
+                    return [*verdicts, failed(f"{TIMEOUT} no score within {self._timeout_s:g} s")]
                 verdicts.append(pipe.recv())
         except (EOFError, OSError):
             self._kill()

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+TIMEOUT = "timeout:"  # how Verdict.error begins where the rule ran out of time
+
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:

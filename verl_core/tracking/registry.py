@@ -87,6 +87,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("response_length/{mean,max,min}", "tokens", "everything after the prompt, tool text included"),
         Metric("response_length/clip_ratio", "share", "answers cut off at `data.max_response_length`"),
         Metric("response/aborted_ratio", "share", "sequences in which the model produced nothing"),
+        Metric("response/nan", "answers", "answers that NaN in the engine cut short; what they had counts"),
         Metric("prompt_length/{mean,max,min}", "tokens", "prompts, chat template included"),
     ),
     "Training": (
