@@ -88,7 +88,8 @@ def test_the_second_waits_for_the_first(rlx, envs, tmp_path):
     assert "waiting" in second.result().stderr
 
 
-def test_ctrl_c_is_130_and_leaves_nothing_running(envs, tmp_path):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_while_waiting_ends_the_command(envs, tmp_path, number, code):
     variables = command_variables(envs)
     run = [sys.executable, "-m", "rlx", "env", "sync", "--extra", "plot"]
     (tmp_path / "envs").mkdir()
@@ -96,9 +97,29 @@ def test_ctrl_c_is_130_and_leaves_nothing_running(envs, tmp_path):
         fcntl.flock(held, fcntl.LOCK_EX)
         command = subprocess.Popen(run, env=variables, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
         assert command.stderr is not None and "waiting" in command.stderr.readline()
-        command.send_signal(signal.SIGINT)
-        assert command.wait(30) == 130
+        command.send_signal(number)
+        assert command.wait(30) == code
         assert "Traceback" not in command.stderr.read()
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_uv_at_work(envs, tmp_path, number, code):
+    """A child that never ends stands for a long download."""
+    script = (
+        "import sys; from rlx.env import manager, uv; from rlx.main import main\n"
+        "manager.download_size = lambda wanted: (0, 0)\n"
+        "uv.sync_command = lambda *wanted: ['sh', '-c', 'echo child $$ >&2; exec sleep 600']\n"
+        "sys.argv = ['rlx', 'env', 'sync', '--extra', 'plot']; main()"
+    )
+    run = [sys.executable, "-c", script]
+    command = subprocess.Popen(run, env=command_variables(envs), cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert command.stderr is not None
+    child = next(int(line.split()[-1]) for line in command.stderr if line.strip().startswith("child "))
+    command.send_signal(number)
+    assert command.wait(30) == code
+    assert "Traceback" not in command.stderr.read()
+    with pytest.raises(ProcessLookupError):
+        os.kill(child, 0)
 
 
 def test_which_prints_the_folder_and_nothing_else(rlx, envs, tmp_path):
