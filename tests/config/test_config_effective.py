@@ -30,11 +30,11 @@ def test_profiles_resolve_strictly_and_say_what_they_are_for(profile):
 def test_profiles_carry_the_agreed_numbers():
     grpo, ppo = config(profile="smoke"), config(profile="smoke-ppo")
     assert [(p.name, p.steps, p.batch_size, p.optim.optimizer, p.optim.lr) for p in grpo.warmup.phases] == [
-        ("skill", 240, 32, "muon", 5e-3),
-        ("habit", 60, 32, "adamw", 1e-3),
+        ("skill", 300, 32, "muon", 5e-3),
+        ("habit", 80, 32, "adamw", 1e-3),
     ]
     assert ppo.warmup == grpo.warmup
-    assert (grpo.data.train_batch_size, grpo.rollout.n, grpo.actor.optim.lr) == (16, 8, 5e-5)
+    assert (grpo.data.train_batch_size, grpo.rollout.n, grpo.actor.optim.lr) == (16, 8, 1e-4)
     assert (ppo.data.train_batch_size, ppo.rollout.n, ppo.actor.optim.lr, ppo.critic.optim.lr) == (32, 4, 1e-4, 1e-3)
     real, group = config(profile="gsm8k-ppo"), config(profile="gsm8k-grpo")
     for c in (real, group):

@@ -15,7 +15,6 @@ import shutil
 import signal
 import sys
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
@@ -113,7 +112,7 @@ async def _train(config: RlxConfig, args: argparse.Namespace, model_folder: str,
     from verl_core.controller.trainer import train
 
     async with AsyncExitStack() as stack:
-        run = Run(replace(config), args.run_dir, model_folder, args.resume, args.json, stop)
+        run = Run(config, args.run_dir, model_folder, args.resume, args.json, stop)
         code, reason = 70, "failed: internal error"
         try:
             await run.start(stack, talk.print)

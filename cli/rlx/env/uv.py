@@ -27,7 +27,15 @@ def find() -> str:
 
 def sync_command(folder: Path, extras: Sequence[str]) -> list[str]:
     """The command that makes `folder` hold the extras, as locked, without rlx itself."""
-    options = ["--frozen", "--no-install-project", "--no-default-groups", "--python", sys.executable]
+    # Byte code once here, instead of at the first import of torch and transformers: 4 s a start instead of 13.
+    options = [
+        "--frozen",
+        "--no-install-project",
+        "--no-default-groups",
+        "--compile-bytecode",
+        "--python",
+        sys.executable,
+    ]
     return [find(), "sync", "--project", str(lock_dir()), *options, *(f"--extra={extra}" for extra in extras)]
 
 
