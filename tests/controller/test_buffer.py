@@ -3,11 +3,15 @@
 import asyncio
 import json
 import random
+from dataclasses import replace
 
 import pytest
 
 from verl_core.batch import Segment, Trajectory
-from verl_core.controller.buffer import ReplayBuffer
+from verl_core.config.compose import resolve
+from verl_core.config.effective import effective
+from verl_core.controller.buffer import ReplayBuffer, Slot
+from verl_core.controller.sources import RolloutSource
 from verl_core.data.dataset import PromptRow
 
 
@@ -82,7 +86,7 @@ def test_a_prompt_cannot_be_dispatched_twice():
         buffer.open(row("a"), 1)
 
 
-def test_state_survives_json_and_names_the_prompts_to_start_again():
+def test_state_survives_json_and_names_the_slots_to_start_again():
     async def scenario() -> None:
         buffer = ReplayBuffer()
         for uid in ("done", "pending"):
@@ -90,11 +94,28 @@ def test_state_survives_json_and_names_the_prompts_to_start_again():
         buffer.put("done", group("done"))
         restored = ReplayBuffer()
         again = restored.load_state(json.loads(json.dumps(buffer.state())))
-        assert again == [row("done").__class__(**{**_fields(row("pending"))})]
+        assert again == [Slot(row("pending"), 3)]
         assert (await restored.take(1))[0] == group("done")
 
     asyncio.run(scenario())
 
 
-def _fields(r: PromptRow) -> dict:
-    return {name: getattr(r, name) for name in r.__slots__}
+def test_a_restored_slot_keeps_its_place_and_the_step_that_keys_its_draws():
+    class Maker:  # answers with the step its draws would be keyed by
+        async def make(self, row, n, sampling, purpose, step):
+            return [replace(t, meta={"step": step}) for t in group(row.uid)]
+
+    async def scenario() -> None:
+        config = effective(resolve("smoke", []).config)
+        buffer = ReplayBuffer()
+        for uid, step in (("pending", 3), ("done", 4)):
+            buffer.open(row(uid), step)
+        buffer.put("done", group("done"))
+        restored = ReplayBuffer()
+        source = RolloutSource(config, None, Maker(), restored)
+        for slot in restored.load_state(buffer.state()):
+            source.start(slot)
+        taken = await asyncio.wait_for(restored.take(2), 1)
+        assert names(taken) == ["pending", "done"] and taken[0][0].meta == {"step": 3}
+
+    asyncio.run(scenario())

@@ -36,11 +36,12 @@ class ReplayBuffer:
     def __len__(self) -> int:
         return len(self._slots)
 
-    def open(self, row: PromptRow, step: int) -> None:
+    def open(self, row: PromptRow, step: int) -> Slot:
         """Reserves the prompt's place in the order. Raises ValueError for a uid that is already waiting."""
         if row.uid in self._slots:
             raise ValueError(f"prompt {row.uid} is already in the buffer")
         self._slots[row.uid] = Slot(row, step)
+        return self._slots[row.uid]
 
     def put(self, uid: str, group: list[Trajectory]) -> None:
         self._slots[uid].group = group
@@ -74,16 +75,17 @@ class ReplayBuffer:
             {"row": asdict(s.row), "step": s.step, "group": [asdict(t) for t in s.group]} for s in self._slots.values()
         ]
 
-    def load_state(self, state: list[dict[str, Any]]) -> list[PromptRow]:
-        """Restores finished groups in their places and returns the prompts that must be dispatched again."""
+    def load_state(self, state: list[dict[str, Any]]) -> list[Slot]:
+        """Restores every place in the order, finished groups in theirs; returns the slots whose groups must be made
+        again."""
         again = []
         for item in state:
             row = PromptRow(**{**item["row"], "ids": tuple(item["row"]["ids"])})
-            self.open(row, item["step"])
+            slot = self.open(row, item["step"])
             if item["group"]:
                 self.put(row.uid, [_trajectory(t) for t in item["group"]])
             else:
-                again.append(row)
+                again.append(slot)
         return again
 
 

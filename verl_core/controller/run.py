@@ -152,8 +152,8 @@ class Run:
             log.warning("no whole checkpoint in %s: the run starts from the beginning", store.folder)
             self.records.cut_back(-1)
             return -1
-        for row in await self.saver.load(folder, self.progress):
-            self.source.start(row, self.progress.step)
+        for slot in await self.saver.load(folder, self.progress):
+            self.source.start(slot)
         self.records.cut_back(self.progress.step)
         say(f"resumed from {folder.name}")
         return self.progress.step

@@ -9,7 +9,7 @@ from typing import Any
 
 from verl_core.checkpoint.store import CheckpointStore
 from verl_core.config.errors import UserError
-from verl_core.controller.buffer import ReplayBuffer
+from verl_core.controller.buffer import ReplayBuffer, Slot
 from verl_core.controller.roles import Role
 from verl_core.controller.update import Updater
 from verl_core.data.loader import PromptLoader
@@ -47,8 +47,9 @@ class Saver:
             _write(folder / "buffer" / "groups.json", self.buffer.state())
         self.saved_step = progress.step
 
-    async def load(self, folder: Path, progress: Progress) -> list:
-        """Restores all of it; returns prompts whose generation had been started and must be started again."""
+    async def load(self, folder: Path, progress: Progress) -> list[Slot]:
+        """Restores all of it; returns the slots whose generation had been started and must be started again. Raises
+        UserError for a checkpoint that cannot be read or is another model's or data set's."""
         try:
             trainer = json.loads((folder / "trainer.json").read_text())
             loader = json.loads((folder / "loader.json").read_text())

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from verl_core.batch import Trajectory
 from verl_core.config.schema import RlxConfig
-from verl_core.controller.buffer import ReplayBuffer
+from verl_core.controller.buffer import ReplayBuffer, Slot
 from verl_core.controller.seeds import draw_seed
 from verl_core.data.dataset import PromptRow
 from verl_core.data.loader import PromptLoader
@@ -68,19 +68,21 @@ class RolloutSource:
     def dispatch(self, step: int) -> None:
         """Starts one training batch of prompts; their groups arrive in the buffer."""
         for row in self.loader.next():
-            self.start(row, step)
+            self.start(self.buffer.open(row, step))
 
-    def start(self, row: PromptRow, step: int) -> None:
-        self.buffer.open(row, step)
-        task = asyncio.get_running_loop().create_task(self._fill(row, step))
+    def start(self, slot: Slot) -> None:
+        """Starts making the group of one slot. Its draws are keyed by the step it was dispatched in, so that a slot
+        restored from a checkpoint gets the answers that it would have got."""
+        task = asyncio.get_running_loop().create_task(self._fill(slot))
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
-    async def _fill(self, row: PromptRow, step: int) -> None:
+    async def _fill(self, slot: Slot) -> None:
+        uid = slot.row.uid
         try:
-            self.buffer.put(row.uid, await self.maker.make(row, self.n, self.sampling, "rollout", step))
+            self.buffer.put(uid, await self.maker.make(slot.row, self.n, self.sampling, "rollout", slot.step))
         except Exception as error:  # handed to whoever takes the group; a source never swallows one
-            self.buffer.fail(row.uid, error)
+            self.buffer.fail(uid, error)
 
     async def close(self) -> None:
         for task in self._running:
