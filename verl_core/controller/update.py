@@ -22,6 +22,7 @@ from verl_core.controller.seeds import draw_seed
 from verl_core.tracking.timing import Timer
 from verl_core.training.protocol import MicroBatching
 
+COUNTED = "/skipped_steps"  # adds up over the optimizer steps of a batch; every other metric is averaged
 LOGP, VALUES = frozenset({Need.LOGP}), frozenset({Need.VALUES})
 
 
@@ -87,11 +88,12 @@ class Updater:
         return metrics
 
     async def update(self, batch: Batch, step: int, timer: Timer) -> dict[str, float]:
-        """All optimizer steps of one batch: critic and, past its warm-up, actor."""
+        """All optimizer steps of one batch: critic and, past its warm-up, actor. Returns their metrics, means over the
+        optimizer steps (counts: sums); none where nothing was produced."""
         work = []
         if self.critic is not None:
             work.append((self.critic, self._epochs(self.critic, self.value_loss, batch, step, timer)))
-        if step > self.config.trainer.critic_warmup:
+        if step > critic_only_steps(self.config):
             work.append((self.actor, self._epochs(self.actor, self.policy_loss, batch, step, timer)))
         metrics: dict[str, float] = {}
         for part in await together(*work):
@@ -113,7 +115,7 @@ class Updater:
                     for name, value in (await role.step(mini, this, totals)).items():
                         seen[name].append(value)
                     first = False
-        return {name: sum(values) / len(values) for name, values in seen.items()}
+        return {name: sum(v) if name.endswith(COUNTED) else sum(v) / len(v) for name, v in seen.items()}
 
     def _mini_batches(self, batch: Batch, mini_prompts: int, step: int, epoch: int) -> Iterator[Batch]:
         order = torch.arange(batch.P)
@@ -133,4 +135,9 @@ def optimizer_steps(config: RlxConfig, total_steps: int, role: str) -> int:
     settings = settings_of(config, role)
     mini_batches = -(-config.data.train_batch_size // settled(settings.ppo_mini_batch_size))
     per_step = mini_batches * settled(settings.ppo_epochs)
-    return per_step * (total_steps - (config.trainer.critic_warmup if role == "actor" else 0))
+    return per_step * (total_steps - (critic_only_steps(config) if role == "actor" else 0))
+
+
+def critic_only_steps(config: RlxConfig) -> int:
+    """The first steps, in which the actor waits for the critic; 0 where there is none to wait for."""
+    return config.trainer.critic_warmup if config.critic.enable else 0
