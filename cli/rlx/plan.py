@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from glob import iglob
 from pathlib import Path
 from typing import Any
 
@@ -155,4 +156,4 @@ def _absent(config: RlxConfig) -> Iterator[str]:
 def _exists(file: str) -> bool:
     """True for an existing file or folder, or a glob that matches one."""
     path = Path(file).expanduser()
-    return path.exists() or any(Path(path.anchor or ".").glob(str(path.relative_to(path.anchor))))
+    return path.exists() or any(iglob(str(path), recursive=True))  # noqa: PTH207  # takes any pattern, pathlib does not

@@ -43,7 +43,7 @@ def is_run(folder: Path) -> bool:
 
 def has_checkpoint(run: Path) -> bool:
     """True when a run has something to resume from or to merge."""
-    return (run / "checkpoints" / "latest").is_file()
+    return any(run.glob("checkpoints/global_step_*/manifest.json"))
 
 
 def started(run: Path) -> str:

@@ -29,7 +29,15 @@ def project_dir(resolved: Resolved) -> Path:
 
 def plan(resolved: Resolved, resume: bool) -> Path:
     """The run directory this command would use: the set name, the profile's newest run under `resume`, or the first
-    free number. UserError when a set name is taken and `resume` is off. Makes nothing."""
+    free number. UserError when a set name is taken and `resume` is off, or the place cannot be looked at. Makes
+    nothing."""
+    try:
+        return _choose(resolved, resume)
+    except OSError as problem:
+        raise _unusable(project_dir(resolved), "read", problem) from problem
+
+
+def _choose(resolved: Resolved, resume: bool) -> Path:
     parent, named = project_dir(resolved), resolved.config.trainer.experiment_name
     if named is not None:
         if (parent / named).exists() and not resume:
@@ -71,11 +79,15 @@ def start(resolved: Resolved, resume: bool, environment: str) -> Path:
                 folder.rmdir()
         if isinstance(problem, UserError):
             raise
-        raise UserError(
-            f"{parent} cannot be written: {problem.strerror}",
-            "free space or mend its permissions, or trainer.default_local_dir=/another/folder",
-        ) from problem
+        raise _unusable(parent, "written", problem) from problem
     return folder
+
+
+def _unusable(parent: Path, verb: str, problem: OSError) -> UserError:
+    return UserError(
+        f"{parent} cannot be {verb}: {problem.strerror}",
+        "free space or mend its permissions, or trainer.default_local_dir=/another/folder",
+    )
 
 
 def changes(folder: Path, resolved: Resolved) -> list[str]:

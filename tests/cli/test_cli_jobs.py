@@ -20,8 +20,8 @@ def no_environment(tmp_path) -> dict[str, str | None]:
 @pytest.fixture
 def checkpointed_run(tmp_path) -> Path:
     run = tmp_path / "run"
-    (run / "checkpoints").mkdir(parents=True)
-    (run / "checkpoints" / "latest").write_text("global_step_1")
+    (run / "checkpoints" / "global_step_1").mkdir(parents=True)
+    (run / "checkpoints" / "global_step_1" / "manifest.json").write_text("{}")
     (run / "run.json").write_text("{}")
     (run / "config.yaml").write_text(write.dump(resolve("smoke").config))
     return run
@@ -73,14 +73,24 @@ def test_a_dry_run_without_an_environment_prints_only_json_under_json(rlx, no_en
     assert "is not there yet" in said["absent"][0]
 
 
+def test_merge_takes_every_folder_that_may_hold_a_checkpoint(rlx, no_environment, checkpointed_run):
+    """Which one it is, and whether it is whole, is the job's to say."""
+    (checkpointed_run / "checkpoints" / "global_step_2").mkdir()  # its save did not finish
+    for source in ("run", "run/checkpoints", "run/checkpoints/global_step_1", "run/checkpoints/global_step_2"):
+        done = rlx("merge", source, "--out", "new", "--dry-run", env=no_environment)
+        assert (done.returncode, f"merge_job {source} " in done.stdout) == (0, True), done.stderr
+
+
 def test_options_become_words():
     assert jobs.options(out=Path("x"), limit=None, json=True, dry=False) == ["--out", "x", "--json"]
 
 
 def test_a_checkpoint_inside_a_run_finds_the_run(checkpointed_run):
     inside = checkpointed_run / "checkpoints" / "global_step_1"
-    inside.mkdir()
     assert _check_source(str(inside)) == checkpointed_run
+    link = checkpointed_run.parent / "best"
+    link.symlink_to(inside)
+    assert _check_source(str(link)) == checkpointed_run
     assert _check_source(str(checkpointed_run.parent)) is None
 
 

@@ -151,6 +151,30 @@ def test_unwritable_place_is_one_line(rlx, tmp_path):
     assert all_paths(tmp_path) == [tmp_path / "file"]
 
 
+def test_a_place_that_cannot_be_looked_at_is_one_line(rlx, tmp_path):
+    long = "x" * 300  # longer than a file system takes
+    for words in (["--dry-run"], [], ["trainer.experiment_name=mine"]):
+        done = rlx("train", "smoke", f"trainer.default_local_dir={long}", *words)
+        assert done.returncode == 1, done.stderr
+        assert f"{long}/smoke cannot be read: File name too long" in done.stderr
+    assert all_paths(tmp_path) == []
+
+
+def test_a_name_that_leads_elsewhere_is_refused(rlx, tmp_path):
+    (tmp_path / "here").mkdir()
+    done = rlx("train", "smoke", "trainer.experiment_name=../../../outside", cwd=tmp_path / "here")
+    assert done.returncode == 1
+    assert "trainer.experiment_name='../../../outside' (command line)" in done.stderr and "hint:" in done.stderr
+    assert all_paths(tmp_path) == [tmp_path / "here"]
+
+
+def test_patterns_of_data_files_are_looked_up_as_the_job_does(rlx, tmp_path):
+    (tmp_path / "part-1.parquet").touch()
+    words = ["train", "smoke", "data.train_files=part**.parquet", "data.val_files=[p*.jsonl]", "--dry-run", "--json"]
+    absent = json.loads(rlx(*words).stdout)["absent"]
+    assert [text.split(":")[0] for text in absent] == ["data.val_files"]
+
+
 def test_a_write_that_fails_leaves_nothing(tmp_path):
     """The kernel refuses the write itself, as it does on a full disk."""
     script = (

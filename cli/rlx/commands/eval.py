@@ -55,8 +55,9 @@ def _check_source(model: str) -> Path | None:
         return None
     path = Path(model).expanduser()
     if path.exists():
-        absolute = path.absolute()
-        return next((folder for folder in (absolute, *absolute.parents) if run_records.is_run(folder)), None)
+        places = (path.absolute(), path.resolve())  # a link to a checkpoint lies in no run, what it points to does
+        folders = (folder for place in places for folder in (place, *place.parents))
+        return next((folder for folder in folders if run_records.is_run(folder)), None)
     if not HUB_NAME.fullmatch(model) or model.startswith("."):
         raise UserError(f"there is no model or run at {model}", "`rlx runs ls` lists the runs here")
     ui.note(f"{model} is no folder here: it is taken for a model of the Hugging Face hub")

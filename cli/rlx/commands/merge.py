@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from rlx import jobs, run_records
+from rlx import jobs
 from rlx.arguments import DRY_RUN_OPTION, JSON_OPTION, VERBOSE_OPTION, existing
 from verl_core.config.errors import UserError
 
@@ -29,7 +29,7 @@ class Role(StrEnum):
 @app.command()
 def merge(
     source: Path = typer.Argument(
-        ..., metavar="SOURCE", help="A run directory (its latest checkpoint) or a global_step_N in it."
+        ..., metavar="SOURCE", help="A run directory (its newest whole checkpoint) or one global_step_N."
     ),
     out: Path = typer.Option(..., "--out", metavar="DIR", help="Folder to write; must be new or empty."),
     dtype: Dtype = typer.Option(Dtype.keep, help="Number format of the written weights."),
@@ -44,10 +44,16 @@ def merge(
 
     Example: `rlx merge runs/smoke/smoke-1 --out smoke-model`.
     """
-    existing(source, "SOURCE")
-    if not run_records.has_checkpoint(source) and not (source / "manifest.json").is_file():
+    source, out = existing(source, "SOURCE"), out.expanduser()
+    if not _may_hold_one(source):
         raise UserError(f"{source} holds no checkpoint", "name a run directory or one of its checkpoints/global_step_N")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"--out {out} exists and is not an empty folder", "choose another folder, or empty this one")
     words = jobs.options(out=out, dtype=dtype.value, role=role.value, json=as_json)
     jobs.become(JOB, [str(source), *words, *(["-v"] if verbose else [])], EXTRAS, dry_run, as_json)
+
+
+def _may_hold_one(source: Path) -> bool:
+    """Whether the job could find a checkpoint there; what is wrong with a broken one is its to say."""
+    is_one = source.resolve().name.startswith("global_step_") or (source / "manifest.json").is_file()
+    return is_one or any(source.glob("global_step_*")) or any(source.glob("checkpoints/global_step_*"))
