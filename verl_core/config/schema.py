@@ -143,7 +143,7 @@ class RolloutConfig:
     """Tokens a forward when old log-probs are recomputed; null: the actor's micro-batch rule."""
     old_log_prob: Literal["auto", "rollout", "recompute"] = "auto"
     """Old log-probs from the engine, from a trainer pass, or auto: from the engine while it samples the trainer's
-    own distribution (hf engine, no top-p/top-k, equal dtype) and the parity gate holds."""
+    own distribution (hf engine, no top-p/top-k, both in float32) and the parity gate holds."""
     val_kwargs: ValKwargs = field(default_factory=ValKwargs)
     """Sampling in validation."""
 

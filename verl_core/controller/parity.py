@@ -19,6 +19,7 @@ from verl_core.rollout.protocol import Sampling
 log = logging.getLogger(__name__)
 
 PROMPTS, TOKENS = 8, 64
+BOTH_FLOAT32 = ("float32", "float32")
 FLOAT32_BOUND, BF16_BOUND = 1e-4, 0.15  # nats; bf16 rounds differently in every kernel order
 
 
@@ -33,9 +34,12 @@ class Parity:
         return self.mean <= self.bound
 
 
-async def measure(config: RlxConfig, dataset: PromptDataset, generate: Generate, actor: Role, dtype: str) -> Parity:
+async def measure(
+    config: RlxConfig, dataset: PromptDataset, generate: Generate, actor: Role, dtypes: tuple[str, str]
+) -> Parity:
     """Samples a few answers at the training temperature, without top-p and top-k (a cut distribution is not the
-    trainer's), and compares log-probs."""
+    trainer's), and compares log-probs. `dtypes`: what trainer and engine compute in. Raises MachineError when the
+    engine produces no token at all."""
     sampling = Sampling(max_tokens=min(TOKENS, config.data.max_response_length), temperature=config.rollout.temperature)
     loop = SingleTurn()
     groups = []
@@ -43,10 +47,23 @@ async def measure(config: RlxConfig, dataset: PromptDataset, generate: Generate,
         task = Task(row.uid, 0, row.ids, sampling, draw_seed(config.trainer.seed, "parity", row.uid), {})
         groups.append(await loop.run(task, generate))
     batch = collate(groups)
+    if not batch["mask_N"].any():
+        raise MachineError(
+            f"the rollout engine produced no token on {len(groups)} prompts: its log-probs are not numbers",
+            "check the weights in model.path for NaN; in bfloat16, try rollout.dtype=float32",
+        )
     trainer_N = (await actor.forward(batch, frozenset({Need.LOGP}), config.rollout.temperature))[Need.LOGP]
     gap_M = (trainer_N - batch["rollout_logp_N"])[batch["mask_N"]].abs()
-    bound = config.trainer.parity_threshold or (FLOAT32_BOUND if dtype == "float32" else BF16_BOUND)
+    bound = config.trainer.parity_threshold or (FLOAT32_BOUND if dtypes == BOTH_FLOAT32 else BF16_BOUND)
     return Parity(float(gap_M.mean()), float(gap_M.max()), bound)
+
+
+def engine_serves(config: RlxConfig, dtypes: tuple[str, str], holds: bool) -> bool:
+    """Whether old log-probs are taken from the engine instead of a trainer pass: as rollout.old_log_prob says; auto:
+    where the engine samples the trainer's own distribution, both in float32, and the gate holds."""
+    r = config.rollout
+    own = r.engine == "hf" and dtypes == BOTH_FLOAT32 and r.top_p == 1.0 and r.top_k == -1
+    return r.old_log_prob == "rollout" or (r.old_log_prob == "auto" and own and holds)
 
 
 def enforce(parity: Parity, config: RlxConfig) -> None:

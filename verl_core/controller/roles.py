@@ -87,6 +87,10 @@ class Rollout:
         by_id = {c.request_id: c for part in answers for c in part}
         return [by_id[r.request_id] for r in requests]
 
+    async def dtypes(self) -> tuple[str, str]:
+        """What the actor beside the engine computes in and what the engine generates in, e.g. bfloat16, float32."""
+        return (await self.group.call("dtypes"))[0]
+
     async def push_weights(self, version: int) -> None:
         await self.group.call("push_weights", version)
 

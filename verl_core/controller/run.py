@@ -160,27 +160,14 @@ class Run:
 
     async def _hold_parity(self, dataset: PromptDataset) -> bool:
         """Runs the gate and says whether old log-probs may be the engine's."""
-        c = self.config
-        dtype = c.actor.fsdp_config.dtype or str(current(c.trainer.device).compute_dtype).removeprefix("torch.")
-        rollout_dtype = c.rollout.dtype or dtype
+        c, g = self.config, self.generation
+        dtypes = await g.rollout.dtypes()
         holds = True
         if c.trainer.parity != "off":
-            measured = await parity.measure(
-                c,
-                dataset,
-                self.generation.client.generate,
-                self.generation.actor,
-                rollout_dtype if rollout_dtype == dtype else "mixed",
-            )
+            measured = await parity.measure(c, dataset, g.client.generate, g.actor, dtypes)
             parity.enforce(measured, c)
             holds = measured.holds
-        same = (
-            c.rollout.engine == "hf"
-            and dtype == rollout_dtype == "float32"
-            and c.rollout.top_p >= 1
-            and c.rollout.top_k <= 0
-        )
-        return c.rollout.old_log_prob == "rollout" or (c.rollout.old_log_prob == "auto" and same and holds)
+        return parity.engine_serves(c, dtypes, holds)
 
     def _hardware(self) -> dict[str, Any]:
         platform = current(self.config.trainer.device)

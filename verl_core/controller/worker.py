@@ -37,7 +37,6 @@ class Worker:
         self.model_folder = model_folder
         self.engines: dict[str, FsdpEngine] = {}
         self.rollout: RolloutEngine | None = None
-        self.version = -1
         self.platform: Platform
 
     def free_address(self) -> str:
@@ -97,16 +96,27 @@ class Worker:
         tokenizer = load_tokenizer(c.model, self.model_folder)
         hf_config = load_hf_config(c.model, self.model_folder)
         generation = load_generation_config(self.model_folder)
-        dtype = getattr(torch, c.rollout.dtype) if c.rollout.dtype else self.platform.compute_dtype
         return HfEngine(
             hf_config,
             tokenizer,
             device=self.platform.device,
-            dtype=dtype,
+            dtype=self._rollout_dtype,
             max_num_seqs=c.rollout.max_num_seqs,
             max_model_len=c.rollout.max_model_len or c.data.max_prompt_length + c.data.max_response_length,
             eos_ids=eos_ids(tokenizer, generation, hf_config),
         )
+
+    @property
+    def _rollout_dtype(self) -> torch.dtype:
+        named = self.config.rollout.dtype
+        return getattr(torch, named) if named else self.platform.compute_dtype
+
+    def dtypes(self) -> tuple[str, str]:
+        """Names of the dtypes that the actor computes in and the rollout engine generates in."""
+        trainer, engine = (
+            str(d).removeprefix("torch.") for d in (self.engines["actor"].compute_dtype, self._rollout_dtype)
+        )
+        return trainer, engine
 
     # --- training ---------------------------------------------------------------------------------------------------
 
@@ -154,7 +164,6 @@ class Worker:
         assert self.rollout is not None
         with self._resident("actor") as engine:
             push(engine, self.rollout, version)
-        self.version = version
 
     def generate(self, requests: Sequence[TokenRequest]) -> list[Completion]:
         assert self.rollout is not None
