@@ -36,9 +36,12 @@ def _no_critic(c: RlxConfig) -> bool:
 
 
 def _engine_log_probs(c: RlxConfig) -> bool:
-    """Whether old log-probs come from the rollout engine, so that no trainer pass is made for them."""
+    """Whether old log-probs surely come from the rollout engine, so that no trainer pass is made for them. A dtype that
+    is null is float32 on the CPU only, and trainer.device=auto does not say where that will be."""
     r = c.rollout
-    own = r.engine == "hf" and r.top_p == 1.0 and r.top_k == -1 and r.dtype == c.actor.fsdp_config.dtype
+    unset = "float32" if c.trainer.device == "cpu" else None
+    float32 = all((dtype or unset) == "float32" for dtype in (r.dtype, c.actor.fsdp_config.dtype))
+    own = r.engine == "hf" and r.top_p == 1.0 and r.top_k == -1 and float32
     return r.old_log_prob == "rollout" or (r.old_log_prob == "auto" and own)
 
 
@@ -145,7 +148,7 @@ RULES = [
         for name in ("temperature", "top_p", "top_k", "n")
     ),
     Rule(
-        ("rollout.val_kwargs.", "trainer.test_freq", "data.val_max_samples"),
+        ("rollout.val_kwargs.", "trainer.test_freq", "trainer.val_before_train", "data.val_max_samples"),
         lambda c: not c.data.val_files,
         "data.val_files",
     ),
@@ -163,6 +166,16 @@ RULES = [
         "trainer.total_training_steps=null",
     ),
     Rule(("trainer.parity_threshold",), lambda c: c.trainer.parity == "off", "trainer.parity=error or warn"),
+    Rule(
+        tuple(f"{role}.fsdp_config.{what}_offload" for role in ("actor", "critic") for what in ("param", "optimizer")),
+        lambda c: c.trainer.device == "cpu",
+        "trainer.device=auto or cuda",
+    ),
+    Rule(
+        ("trainer.max_ckpt_to_keep",),
+        lambda c: c.trainer.save_freq == 0,
+        "trainer.save_freq=-1 or more than 0",
+    ),
     Rule(("cluster.ray_address",), lambda c: c.cluster.executor == "local", "cluster.executor=ray"),
 ]
 
