@@ -11,7 +11,8 @@ from verl_core.config import yaml_text
 from verl_core.config.compose import load_tree, resolve
 from verl_core.config.effective import effective
 from verl_core.config.errors import UserError
-from verl_core.config.schema import RlxConfig
+from verl_core.config.merge import interpolate
+from verl_core.config.schema import ModelConfig, RlxConfig
 from verl_core.config.typed import build, fields_of, leaves
 from verl_core.config.write import HEADER, dump, load
 
@@ -66,9 +67,21 @@ def of_type(tp) -> st.SearchStrategy:
 @settings(max_examples=60, deadline=None)
 @given(of_type(RlxConfig))
 def test_write_then_read_is_the_identity(config):
-    again = load_tree(yaml_text.read(dump(config)), "written")
-    assert again == config
+    tree, problems = interpolate(yaml_text.read(dump(config)))
+    again = load_tree(tree, "written")
+    assert again == config and problems == []
     assert dump(again) == dump(config)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text("\\\\${}a'\" ", max_size=8))
+def test_text_that_looks_like_an_interpolation_survives(tmp_path_factory, text):
+    path = tmp_path_factory.getbasetemp() / "config.yaml"
+    config = RlxConfig(purpose=text, model=ModelConfig(override_config={"list": [text]}))
+    path.write_text(dump(config), encoding="utf-8")
+    assert load(path) == config
+    layer = interpolate(yaml_text.read(path.read_text(encoding="utf-8")))[0]
+    assert load_tree(layer, "as a layer") == config
 
 
 @settings(max_examples=300, deadline=None)
@@ -80,13 +93,16 @@ def test_yaml_text_is_lossless(value):
 
 def test_file_round_trip_with_explicit_nulls(tmp_path):
     words = ["trainer.num_threads=null", "data.val_files=null", "trainer.parity=off", "trainer.project_name=1e-6"]
+    words.append(r"purpose='costs \${5}'")
     config = resolve("smoke", words).config
     path = tmp_path / "config.yaml"
     path.write_text(dump(config), encoding="utf-8")
     text = path.read_text()
     assert text.startswith(HEADER) and "num_threads: null" in text and "val_files: null" in text
     assert load(path) == config
-    assert resolve(str(path)).config == config, "a written file is also a profile that starts the same run"
+    assert resolve(str(path)).config == config == resolve(None, file=path).config, (
+        "a written file is also a profile that starts the same run"
+    )
     path.write_text(dump(effective(config)), encoding="utf-8")
     assert effective(load(path)) == effective(config)
 

@@ -49,21 +49,24 @@ def interpolate(tree: dict[str, Any]) -> tuple[dict[str, Any], list[Problem]]:
 
     problems: list[Problem] = []
 
-    def resolved(node: Any, path: str) -> Any:
-        if not OmegaConf.is_config(node):
-            return node
-        is_list = OmegaConf.is_list(node)
-        items: dict[Any, Any] = {}
-        for key in range(len(node)) if is_list else node.keys():
-            place = f"{path}[{key}]" if is_list else f"{path}.{key}" if path else str(key)
-            try:
-                items[key] = resolved(node[key], place)
-            except (OmegaConfBaseException, RecursionError) as error:
-                problems.append(Problem(place, MISSING, _first_line(error)))
-        return list(items.values()) if is_list else items
+    def resolved(value: Any, parent: Any, key: Any, place: str) -> Any:
+        """`value`, which OmegaConf has at `parent[key]`; only what holds an interpolation is asked for there."""
+        if isinstance(value, dict):
+            return {name: resolved(item, parent[key], name, f"{place}.{name}") for name, item in value.items()}
+        if isinstance(value, list):
+            return [resolved(item, parent[key], i, f"{place}[{i}]") for i, item in enumerate(value)]
+        if not isinstance(value, str) or "${" not in value:
+            return value
+        try:
+            found = parent[key]
+            return OmegaConf.to_container(found, resolve=True) if OmegaConf.is_config(found) else found
+        except (OmegaConfBaseException, RecursionError) as error:
+            problems.append(Problem(place, MISSING, _first_line(error)))
+            return value
 
     try:
-        return resolved(OmegaConf.create(tree), ""), problems
+        config = OmegaConf.create(tree)
+        return {name: resolved(value, config, name, str(name)) for name, value in tree.items()}, problems
     except OmegaConfBaseException as error:  # `${` that is not an interpolation at all
         return tree, [Problem(getattr(error, "full_key", None) or "${", MISSING, _first_line(error))]
 

@@ -19,9 +19,9 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 def run_job(main: Callable[[list[str]], int | None]) -> NoReturn:
     """Runs `main(arguments)` and leaves the process with its exit code (None is 0).
 
-    RlxError: `error:` and `hint:` on stderr, its exit code. KeyboardInterrupt: 130. A full disk: 5. Anything else: 70 and
-    one line that says where the traceback is; under -v the traceback itself. A reader of stdout that left: 141, as the
-    shell has it. With --json the error is also a JSON object on stdout.
+    RlxError: `error:` and `hint:` on stderr, its exit code. KeyboardInterrupt: 130. A full disk: 5. Anything else: 70
+    and one line that says where the traceback is; under -v the traceback itself. A reader of stdout that left: 141, as
+    the shell has it. With --json the error is also a JSON object on stdout.
     """
     argv = sys.argv[1:]
     try:

@@ -1,21 +1,24 @@
 """A configuration as a YAML file and back: what is written reads back equal, explicit nulls included."""
 
+import re
 from pathlib import Path
+from typing import Any
 
 from verl_core.config import yaml_text
 from verl_core.config.compose import load_tree
 from verl_core.config.errors import UserError
+from verl_core.config.merge import interpolate
 from verl_core.config.schema import RlxConfig
 from verl_core.config.typed import plain
 
 HEADER = (
-    "# The resolved configuration of a run, every key; values stand for themselves (no extends, no interpolation).\n"
+    "# The resolved configuration of a run, every key. `rlx train -f` takes it; a `${` that is text stands as `\\${`.\n"
 )
 
 
 def dump(config: RlxConfig) -> str:
     """YAML of every key, in the schema's order."""
-    return HEADER + yaml_text.write(plain(config))
+    return HEADER + yaml_text.write(_escaped(plain(config)))
 
 
 def load(path: Path) -> RlxConfig:
@@ -26,4 +29,13 @@ def load(path: Path) -> RlxConfig:
         raise UserError(f"no configuration {path}", "name a run directory: `rlx runs ls` lists them") from None
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise UserError(f"cannot read {path}: {error}", "write it again: start the run anew") from None
-    return load_tree(tree, str(path))
+    return load_tree(interpolate(tree)[0] if isinstance(tree, dict) else tree, str(path))
+
+
+def _escaped(value: Any) -> Any:
+    """The values with every `${` written as interpolation's escape, `\\${`, and backslashes before it doubled."""
+    if isinstance(value, dict):
+        return {key: _escaped(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_escaped(item) for item in value]
+    return re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value
