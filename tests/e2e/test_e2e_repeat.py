@@ -61,6 +61,37 @@ def test_resume_without_a_checkpoint_starts_fresh_with_a_warning(rlx, small, tmp
     assert [line["step"] for line in records(run_dir_of(tmp_path))] == [0, 1]
 
 
+def test_a_run_that_has_taken_all_its_steps_resumes_to_a_clean_end_that_says_so(rlx, small, tmp_path: Path):
+    assert rlx(*small("smoke", steps=2)).returncode == 0
+    before = records(run_dir_of(tmp_path))
+    done = rlx(*small("smoke", steps=2), "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "nothing left to do: 2 of 2 steps are done" in done.stderr
+    assert records(run_dir_of(tmp_path)) == before
+    assert json.loads((run_dir_of(tmp_path) / "summary.json").read_text())["exit_reason"] == "finished"
+
+
+def test_without_validation_and_checkpoints_a_run_leaves_only_its_records(rlx, small, tmp_path: Path):
+    words = small("smoke", steps=2, data__val_files="null", trainer__test_freq=0, trainer__save_freq=0)
+    done = rlx(*words)
+    assert done.returncode == 0, done.stderr
+    lines = records(run_dir_of(tmp_path))
+    assert [line["step"] for line in lines] == [1, 2]
+    assert not any(name.startswith("val") for line in lines for name in line)
+    assert not list((run_dir_of(tmp_path) / "checkpoints").glob("global_step_*"))
+
+
+def test_validation_after_every_third_step_and_the_last_alone_writes_no_extra_line(rlx, small, tmp_path: Path):
+    """Case S9: evaluated at the right steps, each once."""
+    words = small("smoke", steps=4, trainer__test_freq=3, trainer__save_freq=-1, trainer__val_before_train="false")
+    assert (done := rlx(*words)).returncode == 0, done.stderr
+    lines = records(run_dir_of(tmp_path))
+    assert [line["step"] for line in lines if "val/test_score/rlx/show-your-work" in line] == [3, 4]
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    steps = [p.name for p in (run_dir_of(tmp_path) / "checkpoints").glob("global_step_*")]
+    assert steps == ["global_step_4"]
+
+
 def test_resume_over_other_prompts_is_refused_in_one_line(rlx, small, tmp_path: Path):
     """Case S3: a position in one data set is not applied to another."""
     assert rlx(*small("smoke", steps=2)).returncode == 0

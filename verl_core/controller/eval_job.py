@@ -67,17 +67,17 @@ async def evaluate(config: RlxConfig, source: str) -> tuple[dict[str, float], li
     folder, checkpoint = _locate(source)
     async with AsyncExitStack() as stack:
         generation = Generation(config, folder, blank=checkpoint is not None)
+        prompts = generation.val_prompts()
+        if prompts is None:
+            raise UserError("no prompts to evaluate on", "give --data FILE")
         await generation.start(stack)
         if checkpoint is not None:
             await generation.actor.load(str(checkpoint))
         await generation.rollout.push_weights(0)
-        validator = generation.validator()
-        if validator is None:
-            raise UserError("no prompts to evaluate on", "give --data FILE")
-        metrics, groups = await validator.run()
+        metrics, groups = await generation.validator(prompts).run()
     answers = [
         {"prompt": row.prompt, **{k: v for k, v in asdict(t).items() if k in ("sample", "reward", "finish")}, **t.meta}
-        for row, group in zip(validator.dataset.take(range(len(groups))), groups, strict=True)
+        for row, group in zip(prompts.take(range(len(groups))), groups, strict=True)
         for t in group
     ]
     return metrics, answers

@@ -38,9 +38,8 @@ log = logging.getLogger(__name__)
 
 
 def make_executor(config: RlxConfig) -> Executor:
-    """local for one rank unless Ray is asked for; ray for more."""
-    ranks = sum(p.ranks for p in placements(config))
-    if config.cluster.executor == "ray" or (config.cluster.executor == "auto" and ranks > 1):
+    """The executor an effective configuration names."""
+    if config.cluster.executor == "ray":
         from verl_core.controller.executors.ray import RayExecutor
 
         return RayExecutor()
@@ -69,12 +68,15 @@ class Generation:
         self.client = RolloutClient(self.rollout.generate)
         self.maker = GroupMaker(SingleTurn(), self.client.generate, self.scorers, self.tokenizer, c.trainer.seed)
 
-    def validator(self) -> Validator | None:
+    def val_prompts(self) -> PromptDataset | None:
+        """The held-out prompts; None where the configuration names none. Needs no ranks."""
         c = self.config
         if not c.data.val_files:
             return None
-        dataset = PromptDataset(c.data.val_files, c.data, self.tokenizer, "val", c.trainer.seed)
-        return Validator(dataset, self.maker, val_sampling(c), c.rollout.val_kwargs.n)
+        return PromptDataset(c.data.val_files, c.data, self.tokenizer, "val", c.trainer.seed)
+
+    def validator(self, dataset: PromptDataset) -> Validator:
+        return Validator(dataset, self.maker, val_sampling(self.config), self.config.rollout.val_kwargs.n)
 
 
 class Run:
@@ -109,9 +111,11 @@ class Run:
         self.total_steps = c.trainer.total_training_steps or c.trainer.total_epochs * loader.steps_per_epoch
         say(f"{len(dataset)} training prompts, {self.total_steps} steps of {c.data.train_batch_size} x {c.rollout.n}")
 
+        held_out = self.generation.val_prompts()
+        prompts = {"train": dataset} | ({"val": held_out} if held_out is not None else {})
+
         await self.generation.start(stack)
-        self.validator = self.generation.validator()
-        prompts = {"train": dataset} | ({"val": self.validator.dataset} if self.validator else {})
+        self.validator = self.generation.validator(held_out) if held_out is not None else None
         for part in prompts.values():
             self.generation.scorers.check(part.data_sources)
         self.rollout = self.generation.rollout
@@ -156,6 +160,11 @@ class Run:
             self.source.start(slot)
         self.records.cut_back(self.progress.step)
         say(f"resumed from {folder.name}")
+        if self.progress.step >= self.total_steps:
+            say(
+                f"nothing left to do: {self.progress.step} of {self.total_steps} steps are done; a larger "
+                "trainer.total_training_steps goes on"
+            )
         return self.progress.step
 
     async def _hold_parity(self, dataset: PromptDataset) -> bool:
