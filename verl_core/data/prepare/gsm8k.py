@@ -76,9 +76,9 @@ def _local(source: Path, split: str) -> Iterable[tuple[str, int, Any]]:
 
 
 def _hub(split: str) -> Iterable[tuple[str, int, Any]]:
-    from datasets import load_dataset
-
     try:
+        from datasets import load_dataset
+
         rows = load_dataset(HUB_NAME, HUB_CONFIG, split=split)
     except Exception as e:  # the hub's client raises errors of several libraries
         raise UserError(
