@@ -38,6 +38,7 @@ MARKED = [
     ("#### 3,4", "3", 0),
     ("#### 3,4", "34", 0),
     ("#### 5:30", "5", 0),
+    ("#### 1e3", "1", 0),
     ("#### 1.2.3", "1.2", 0),
     ("#### 2\N{MULTIPLICATION SIGN}3", "2", 0),
     ("#### 41\nwait\n#### 42", "42", 1),
@@ -121,6 +122,20 @@ def test_an_unusable_gold_is_said_and_never_rewarded(gold, answer):
 def test_numeric_golds_and_empty_answers():
     assert verdict("#### 42", 42)["score"] == 1
     assert verdict("", "42")["score"] == 0
+
+
+def test_one_value_is_one_vote_however_it_is_written():
+    texts = ("#### 1,000", "#### 1000.", "#### $1000.00 each", "####1000")
+    assert {verdict(text, "5")["pred"] for text in texts} == {"1000"}
+
+
+def test_nothing_in_an_answer_is_executed(tmp_path):
+    poison = f"pi = __import__('pathlib').Path('{tmp_path}/made').touch() \\begin{{pmatrix}}1&2\\end{{pmatrix}}"
+    for method in ("strict", "boxed", "flexible"):
+        for text in (f"#### {poison}", rf"\boxed{{{poison}}}", poison):
+            assert verdict(text, "42", method=method)["score"] == 0
+            assert verdict("#### 42 \\boxed{42}", "42", method=method)["score"] == 1
+    assert not list(tmp_path.iterdir())
 
 
 def test_unknown_method_is_refused_by_name():

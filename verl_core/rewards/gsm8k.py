@@ -18,8 +18,9 @@ _NUMBER = rf"(?P<sign>{_SIGN})?[$£€]?(?P<digits>{_DIGITS})(?:/(?P<divisor>\d+
 _MARKED = re.compile(rf"####{_DECORATION}(?={_SIGN}?[$£€]?\.?\d)")
 _LEADING = re.compile(rf"{_DECORATION}{_NUMBER}")
 _ANYWHERE = re.compile(rf"(?:(?<![\w)])(?P<sign>{_SIGN}))?[$£€]?(?P<digits>{_DIGITS})(?:/(?P<divisor>\d+))?")
-# A number that goes on as a calculation (5-3, 2*4, 10-3=7), a list (3,4), a time (5:30) or a version (1.2.3) is none.
-_GOES_ON = re.compile(r"[ \t]*[-+*/^=x×÷\N{MINUS SIGN}][ \t]*[\d(.]|[,.:/]\d")
+# A number that goes on as a calculation (5-3, 2*4, 10-3=7), a list (3,4), a time (5:30), a version (1.2.3) or a power of
+# ten (1e3) is none.
+_GOES_ON = re.compile(r"[ \t]*[-+*/^=x×÷\N{MINUS SIGN}][ \t]*[\d(.]|[,.:/]\d|[eE][-+]?\d")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 
 
@@ -30,7 +31,8 @@ def compute_score(
     extra_info: dict[str, Any] | None = None,
     method: Method = "strict",
 ) -> dict[str, Any]:
-    r"""score and acc 1 or 0; pred: what was taken for the answer; format: 1 when it stood in the asked form.
+    r"""score and acc 1 or 0; pred: what was taken for the answer, a number in one spelling so that votes can be counted;
+    format: 1 when it stood in the asked form.
 
     method "strict": the number after the last `####` (form: `####`); "boxed": the content of the last `\boxed{}` or
     `\fbox{}` (form: the box), compared as a number or else as text; "flexible": the `####` answer where there is one,
@@ -45,7 +47,9 @@ def compute_score(
     pred = marked if marked is not None else boxed
     if method == "flexible" and pred is None:
         pred = _last_number(solution_str)
-    right = pred is not None and (_leading_number(pred) or pred.strip()) == gold
+    if pred is not None:
+        pred = _leading_number(pred) or pred.strip()
+    right = pred == gold
     in_form = (boxed if method == "boxed" else marked) is not None
     return {"score": float(right), "acc": float(right), "pred": pred, "format": float(in_form)}
 
