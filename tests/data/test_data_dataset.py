@@ -152,6 +152,13 @@ def test_max_samples_takes_the_first_for_validation_and_a_seeded_choice_for_shuf
             texts(train_max_samples=wrong)
 
 
+def test_validation_takes_each_row_once_in_file_order_whatever_the_batch_and_the_shuffle(make):
+    """Case D14: no row is repeated to fill a batch, none is left out."""
+    dataset = make([row(f"Question {i}") for i in range(10)], split="val", shuffle=True, train_batch_size=4)
+    taken = dataset.take(range(len(dataset)))
+    assert [r.prompt[0]["content"] for r in taken] == [f"Question {i}" for i in range(10)]
+
+
 def test_content_hash_sees_every_change_and_nothing_else(make):
     rows = [row("a"), row("b")]
     base = make(rows).content_hash()

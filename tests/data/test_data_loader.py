@@ -26,11 +26,10 @@ def uids(loader, steps):
     return [[row.uid for row in loader.next()] for _ in range(steps)]
 
 
-def test_in_order_without_shuffle_and_each_row_once_when_the_last_batch_is_kept(dataset):
-    loader = PromptLoader(dataset, 4, seed=0, shuffle=False, drop_last=False)
-    assert loader.steps_per_epoch == 3
+def test_in_order_without_shuffle_and_the_rest_of_an_epoch_is_dropped(dataset):
+    loader = PromptLoader(dataset, 4, seed=0, shuffle=False)
     batches = [[row.index for row in loader.next()] for _ in range(3)]
-    assert batches == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert batches == [[0, 1, 2, 3], [4, 5, 6, 7], [0, 1, 2, 3]]
     assert loader.epoch == 1
 
 
@@ -54,14 +53,12 @@ def test_order_is_keyed_by_seed_and_epoch(dataset):
 
 
 @settings(deadline=None, max_examples=60)
-@given(
-    batch=st.integers(1, 10), seed=st.integers(0, 3), shuffle=st.booleans(), drop=st.booleans(), stop=st.integers(0, 25)
-)
-def test_resume_at_any_batch_continues_as_if_never_stopped(dataset, batch, seed, shuffle, drop, stop):
-    unbroken = PromptLoader(dataset, batch, seed, shuffle, drop)
+@given(batch=st.integers(1, 10), seed=st.integers(0, 3), shuffle=st.booleans(), stop=st.integers(0, 25))
+def test_resume_at_any_batch_continues_as_if_never_stopped(dataset, batch, seed, shuffle, stop):
+    unbroken = PromptLoader(dataset, batch, seed, shuffle)
     uids(unbroken, stop)
     state = json.loads(json.dumps(unbroken.state()))
-    resumed = PromptLoader(dataset, batch, seed, shuffle, drop)
+    resumed = PromptLoader(dataset, batch, seed, shuffle)
     resumed.load_state(state)
     assert resumed.epoch == unbroken.epoch
     assert uids(resumed, 15) == uids(unbroken, 15)

@@ -13,27 +13,24 @@ class PromptLoader:
     """Batches of `batch_size` prompts, for ever.
 
     With `shuffle` each epoch has its own order, keyed by (seed, epoch); without it the order is the files'. The rest
-    of an epoch that does not fill a batch is dropped, as veRL does; with `drop_last` false it comes as a smaller batch.
-    `epoch` is that of the next batch, from 0.
+    of an epoch that does not fill a batch is dropped, as veRL does. `epoch` is that of the next batch, from 0.
     Raises UserError when there are fewer prompts than a batch needs.
     """
 
-    def __init__(self, dataset: PromptDataset, batch_size: int, seed: int, shuffle: bool, drop_last: bool = True):
-        if batch_size < 1 or (drop_last and batch_size > len(dataset)):
+    def __init__(self, dataset: PromptDataset, batch_size: int, seed: int, shuffle: bool):
+        if not 1 <= batch_size <= len(dataset):
             raise UserError(
                 f"a batch of {batch_size} prompts cannot be made of {len(dataset)}",
                 hint=f"set data.train_batch_size to 1..{len(dataset)}, or give more training files",
             )
-        self.dataset, self.batch_size, self.seed = dataset, batch_size, seed
-        self.shuffle, self.drop_last = shuffle, drop_last
+        self.dataset, self.batch_size, self.seed, self.shuffle = dataset, batch_size, seed, shuffle
         self.epoch = 0
         self._position = 0  # prompts of this epoch already handed out
         self._order = self._order_of(0)
 
     @property
     def steps_per_epoch(self) -> int:
-        full, rest = divmod(len(self.dataset), self.batch_size)
-        return full if self.drop_last or not rest else full + 1
+        return len(self.dataset) // self.batch_size
 
     def next(self) -> list[PromptRow]:
         """The next batch; each row's uid is `<epoch>-<index>`."""
@@ -67,8 +64,7 @@ class PromptLoader:
         }
 
     def _move_to(self, epoch: int, position: int) -> None:
-        left = len(self.dataset) - position
-        if left < (self.batch_size if self.drop_last else 1):
+        if len(self.dataset) - position < self.batch_size:
             epoch, position = epoch + 1, 0
         if epoch != self.epoch:
             self._order = self._order_of(epoch)
