@@ -18,8 +18,8 @@ _NUMBER = rf"(?P<sign>{_SIGN})?[$£€]?(?P<digits>{_DIGITS})(?:/(?P<divisor>\d+
 _MARKED = re.compile(rf"####{_DECORATION}(?={_SIGN}?[$£€]?\.?\d)")
 _LEADING = re.compile(rf"{_DECORATION}{_NUMBER}")
 _ANYWHERE = re.compile(rf"(?:(?<![\w)])(?P<sign>{_SIGN}))?[$£€]?(?P<digits>{_DIGITS})(?:/(?P<divisor>\d+))?")
-# A number that goes on as a calculation (5-3, 2*4, 10-3=7), a list (3,4), a time (5:30), a version (1.2.3) or a power of
-# ten (1e3) is none.
+# A number that goes on as a calculation (5-3, 2*4, 10-3=7), a list (3,4), a time (5:30), a version (1.2.3) or a power
+# of ten (1e3) is none.
 _GOES_ON = re.compile(r"[ \t]*[-+*/^=x×÷\N{MINUS SIGN}][ \t]*[\d(.]|[,.:/]\d|[eE][-+]?\d")
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 
@@ -31,8 +31,8 @@ def compute_score(
     extra_info: dict[str, Any] | None = None,
     method: Method = "strict",
 ) -> dict[str, Any]:
-    r"""score and acc 1 or 0; pred: what was taken for the answer, a number in one spelling so that votes can be counted;
-    format: 1 when it stood in the asked form.
+    r"""score and acc 1 or 0; pred: what was taken for the answer, numbers in one spelling so that votes can be
+    counted; format: 1 when it stood in the asked form.
 
     method "strict": the number after the last `####` (form: `####`); "boxed": the content of the last `\boxed{}` or
     `\fbox{}` (form: the box), compared as a number or else as text; "flexible": the `####` answer where there is one,
