@@ -47,7 +47,7 @@ class FsdpConfig:
 @dataclass
 class PolicyLossConfig:
     loss_mode: str = "vanilla"
-    """Policy loss by its registered name; see `rlx algo ls` in a later release and docs/algorithms.md."""
+    """Policy loss by its registered name; docs/algorithms.md lists them."""
 
 
 @dataclass

@@ -1,1 +1,1 @@
-"""Estimates of memory, communication and time for a configuration, without a GPU or weights (filled by `rlx plan`)."""
+"""Estimates of memory, communication and time for a configuration, without a GPU or weights; empty in this release."""
