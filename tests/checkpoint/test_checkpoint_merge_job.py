@@ -113,6 +113,16 @@ def test_trained_tokenizer_wins(base, tmp_path):
     assert not (tmp_path / "out/added_tokens.json").exists(), "the base's list of added tokens is stale"
 
 
+def test_code_that_training_did_not_run_is_not_copied(tmp_path):
+    tiny_model(False).save_pretrained(tmp_path / "source")
+    for name in ("modeling_tiny.py", "tokenization_tiny.py"):
+        (tmp_path / "source" / name).write_text(CODE)
+    target = save_huggingface_files(tmp_path / "actor", tmp_path / "source")
+    assert (target / "config.json").exists() and not list(target.glob("*.py"))
+    target = save_huggingface_files(tmp_path / "actor", tmp_path / "source", code=True)
+    assert len(list(target.glob("*.py"))) == 2
+
+
 def test_model_with_its_own_code_loads_alone(tmp_path):
     """As from the hub: the auto_map points to a repository, and the code needs a second file."""
     model = tiny_model(False)
@@ -131,7 +141,7 @@ def test_model_with_its_own_code_loads_alone(tmp_path):
     (source / "tiny_words.py").write_text('KIND = "tiny_words"\n')
     with CheckpointStore(tmp_path / "run/checkpoints").saving(1) as folder:
         save_role(folder / "actor", engine_state(model))
-        save_huggingface_files(folder / "actor", source)
+        save_huggingface_files(folder / "actor", source, code=True)
     script = f"""
 from verl_core.checkpoint.merge_job import main
 main([{str(tmp_path / "run")!r}, "--out", {str(tmp_path / "out")!r}])

@@ -19,16 +19,18 @@ def save_huggingface_files(
     config: PreTrainedConfig | None = None,
     generation_config: GenerationConfig | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
+    code: bool = False,
 ) -> Path:
     """Fills `<folder>/huggingface` (folder: a role's, inside a checkpoint) and returns it. Called on one rank.
 
-    `source` is the model folder training started from: its text files and model code are copied. The objects that were
-    trained with replace them: a tokenizer with an added token, a changed chat template, an overridden config.
+    `source` is the model folder training started from: its text files are copied, and with `code` its Python files too.
+    Pass model.trust_remote_code: code that training did not run has no place beside what was trained. The objects that
+    were trained with replace them: a tokenizer with an added token, a changed chat template, an overridden config.
     """
     target = Path(folder) / FOLDER
     target.mkdir(parents=True, exist_ok=True)
     if source is not None:
-        copy_text_files(Path(source), target, tokenizer=tokenizer is None)
+        copy_text_files(Path(source), target, tokenizer=tokenizer is None, code=code)
     # to_json_file, not save_pretrained: the latter refuses configs that it reads, and a save must not fail on that.
     if config is not None:
         config.to_json_file(target / "config.json")
@@ -41,9 +43,12 @@ def save_huggingface_files(
     return target
 
 
-def copy_text_files(source: Path, target: Path, tokenizer: bool = True) -> None:
-    """Copies all of a Hugging Face folder but the weights and their index; without `tokenizer`, not its files."""
+def copy_text_files(source: Path, target: Path, tokenizer: bool = True, code: bool = True) -> None:
+    """Copies all of a Hugging Face folder but the weights and their index; without `tokenizer`, not its files; without
+    `code`, no Python file."""
     for path in sorted(source.iterdir()):
+        if path.suffix == ".py" and not code:
+            continue
         of_tokenizer = path.name.startswith(_TOKENIZER) or path.suffix in (".model", ".tiktoken")
         if of_tokenizer and path.suffix != ".py" and not tokenizer:
             continue

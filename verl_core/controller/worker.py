@@ -190,6 +190,7 @@ class Worker:
                     self.model_folder,
                     config=engine.model.config,
                     tokenizer=load_tokenizer(self.config.model, self.model_folder),
+                    code=self.config.model.trust_remote_code,
                 )
 
     def load(self, role: str, folder: str) -> None:
