@@ -7,9 +7,7 @@ from rlx import ui
 from rlx.env import interpreter, launch, manager
 
 
-def become(
-    job: str, args: Sequence[str], extras: Sequence[str], dry_run: bool = False, as_json: bool = False
-) -> None:
+def become(job: str, args: Sequence[str], extras: Sequence[str], dry_run: bool = False, as_json: bool = False) -> None:
     """Become the job in the environment of `extras`.
 
     A dry run becomes the job with --dry-run where its environment is at hand; where it is not, the launch line and a

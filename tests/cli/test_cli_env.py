@@ -245,6 +245,11 @@ def test_threads_of_a_training_job(monkeypatch):
     assert "OMP_NUM_THREADS" not in launch.child_variables(2)
 
 
+def test_an_unknown_extra_is_refused_in_an_interpreter_at_hand_too(rlx):
+    done = rlx("env", "run", "--extra", "nope", "--", "python", "-c", "0")
+    assert done.returncode == 1 and "there is no extra 'nope'" in done.stderr
+
+
 def test_a_missing_program_is_one_line(rlx):
     done = rlx("env", "run", "--backend", "fsdp", "--", "no-such-program")
     assert done.returncode == 1

@@ -84,3 +84,18 @@ def test_unknown_profile_writes_nothing(rlx, tmp_path):
     assert done.returncode == 1
     assert "smoke" in done.stderr
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["new", "--profile", "./own.yaml"], "--profile ./own.yaml is a file"),
+        (["x" * 300], "cannot be written: File name too long"),
+        (["own.yaml/new"], "own.yaml/new/README.md cannot be written: Not a directory"),
+    ],
+)
+def test_what_cannot_become_a_project_is_one_line(rlx, tmp_path, words, said):
+    (tmp_path / "own.yaml").write_text("extends: smoke\n")
+    done = rlx("init", *words)
+    assert done.returncode == 1 and said in done.stderr and "hint:" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["own.yaml"]

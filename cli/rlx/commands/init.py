@@ -8,7 +8,7 @@ import typer
 
 from rlx import ui
 from rlx.arguments import DRY_RUN_OPTION
-from verl_core.config.compose import resolve
+from verl_core.config.compose import profile_names, resolve
 from verl_core.config.errors import UserError
 from verl_core.config.files import data_root, templates_dir
 
@@ -34,8 +34,15 @@ def init(
     Example: `rlx init my-project --profile gsm8k-grpo`.
     """
     resolve(profile)  # an unknown profile is an error before anything is written
+    if profile not in profile_names():
+        raise UserError(
+            f"--profile {profile} is a file", "name one of `rlx profile ls`, then `extends:` it in rlx.yaml"
+        )
     files = render(folder.absolute().name, profile)
-    taken = [str(folder / name) for name in files if (folder / name).exists()]
+    try:
+        taken = [str(folder / name) for name in files if (folder / name).exists()]
+    except OSError as problem:
+        raise _unwritable(folder, problem) from problem
     if taken:
         raise UserError(f"{', '.join(taken)} exists already", "name another folder: `rlx init my-project`")
     for name, text in files.items():
@@ -77,4 +84,8 @@ def _write(path: Path, text: str) -> None:
         if path.suffix == ".sh":
             path.chmod(0o755)
     except OSError as problem:
-        raise UserError(f"{path} cannot be written: {problem.strerror}", "name a folder you can write") from problem
+        raise _unwritable(path, problem) from problem
+
+
+def _unwritable(path: Path, problem: OSError) -> UserError:
+    return UserError(f"{path} cannot be written: {problem.strerror}", "name a folder you can write")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from rlx import ui
-from rlx.env import interpreter, manager
+from rlx.env import interpreter, lockfile, manager
 from verl_core.config.effective import has_nvidia_driver
 from verl_core.config.errors import EnvError
 from verl_core.config.files import source_paths
@@ -19,7 +19,7 @@ def python_for(extras: Sequence[str]) -> Path:
     named = interpreter.chosen()
     if named is None:
         return manager.ensure(manager.environment(extras)).python
-    interpreter.check(named, tuple(extras))
+    interpreter.check(named, lockfile.check_extras(extras))
     return Path(named)
 
 
