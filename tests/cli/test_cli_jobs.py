@@ -1,6 +1,7 @@
 """prepare, eval and merge: what they refuse before an environment is made, and the line they would launch."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,17 @@ def test_a_run_is_evaluated_as_it_was_configured_and_a_model_with_the_hf_engine(
     assert of_run.warnings == []
     assert _resolve("some-model", None, ["gsm8k-grpo"]).config.rollout.engine == "hf"
     assert _resolve("some-model", None, ["gsm8k-grpo", "rollout.engine=vllm"]).config.rollout.engine == "vllm"
+
+
+@pytest.mark.parametrize(
+    ("out", "said"), [("folder", "Is a directory"), ("file/answers", "Not a directory|File exists")]
+)
+def test_answers_that_could_not_be_kept_are_not_made(rlx, tmp_path, out, said):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    done = rlx("eval", "folder", "smoke", "--out", out)
+    assert done.returncode == 1
+    assert re.search(f"error: --out {out} cannot be written: ({said})\n", done.stderr), done.stderr
 
 
 def test_profile_show_gives_a_file_that_train_takes(rlx, tmp_path):

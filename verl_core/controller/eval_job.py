@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import json
+import os
 import sys
 from contextlib import AsyncExitStack
 from dataclasses import asdict, replace
@@ -34,6 +36,8 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")
     args = parser.parse_args(argv)
+    if args.out:
+        _make_room(args.out)  # before minutes are spent on answers that could not be kept
     config = load(args.config)
     if args.data:
         config = replace(config, data=replace(config.data, val_files=args.data))
@@ -50,7 +54,6 @@ def main(argv: list[str]) -> int:
     hf_logging.disable_progress_bar()
     metrics, answers = asyncio.run(evaluate(config, args.source))
     if args.out:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text("".join(json.dumps(a, ensure_ascii=False) + "\n" for a in answers), encoding="utf-8")
     if args.json:
         print(json.dumps({"source": args.source, "answers": len(answers), "metrics": metrics}))
@@ -58,6 +61,18 @@ def main(argv: list[str]) -> int:
         for name, value in metrics.items():
             print(f"{name}  {value:.4f}")
     return 0
+
+
+def _make_room(out: Path) -> None:
+    """Makes the folder of the answers' file. Raises UserError when the file could not be written there."""
+    try:
+        if out.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        out.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(out if out.exists() else out.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise UserError(f"--out {out} cannot be written: {error.strerror}", "name another file") from error
 
 
 async def evaluate(config: RlxConfig, source: str) -> tuple[dict[str, float], list[dict]]:
