@@ -100,8 +100,13 @@ def _gpu() -> Finding:
     if done.returncode:
         return Finding("gpu", "fail", f"nvidia-smi: {done.stdout.strip() or done.stderr.strip()}", "check the driver")
     gpus = done.stdout.strip().splitlines()
-    driver = gpus[0].rsplit(",", 1)[-1].strip()
-    if int(driver.split(".")[0]) < DRIVER_FOR_CUDA_13:
+    driver = gpus[0].rsplit(",", 1)[-1].strip() if gpus else ""
+    branch = driver.split(".")[0]
+    if not branch.isdecimal():
+        return Finding(
+            "gpu", "warn", f"nvidia-smi names no driver: {done.stdout.strip() or 'no GPU'}", "check the driver"
+        )
+    if int(branch) < DRIVER_FOR_CUDA_13:
         fix = f"install driver {DRIVER_FOR_CUDA_13} or newer, or use a vendor image through RLX_PYTHON"
         return Finding("gpu", "fail", f"driver {driver} is too old for the lock's CUDA 13.0", fix)
     return Finding("gpu", "ok", f"{len(gpus)} x {gpus[0]}")

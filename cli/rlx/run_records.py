@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,21 @@ def is_run(folder: Path) -> bool:
 def has_checkpoint(run: Path) -> bool:
     """True when a run has something to resume from or to merge."""
     return any(run.glob("checkpoints/global_step_*/manifest.json"))
+
+
+def trained_by(run: Path) -> int | None:
+    """The process on this machine that is at work on the run. No lock is held, because locks hang on some shared disks:
+    the last command's process is looked at, and what it does (a number is used again when a process has ended)."""
+    record = read_json(run / "run.json") or {}
+    last = [record, *record.get("resumes", [])][-1]
+    if last.get("host") != platform.node() or last.get("pid") == os.getpid():
+        return None
+    try:
+        words = Path(f"/proc/{last['pid']}/cmdline").read_bytes().split(b"\0")
+    except OSError:  # it has ended, or there is no /proc
+        return None
+    at_work = b"verl_core.controller.job" in words and any(Path(os.fsdecode(w)).name == run.name for w in words)
+    return last["pid"] if at_work else None
 
 
 def started(run: Path) -> str:

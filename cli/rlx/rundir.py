@@ -1,6 +1,8 @@
 """Run directories: which name a run gets, and the files the command writes before it becomes the job."""
 
 import json
+import os
+import platform
 import re
 import shutil
 import subprocess
@@ -15,6 +17,7 @@ from rlx.env import lockfile
 from verl_core.config import write
 from verl_core.config.compose import Resolved
 from verl_core.config.errors import UserError
+from verl_core.config.run_lock import hold
 from verl_core.config.typed import leaves
 
 LEAST_FREE_BYTES = 32_000_000
@@ -55,8 +58,9 @@ def _choose(resolved: Resolved, resume: bool) -> Path:
 def start(resolved: Resolved, resume: bool, environment: str) -> Path:
     """Make the run directory, or find the one to resume, and write config.yaml, origins.json and run.json.
 
-    Two commands at once never get the same new directory. Raises UserError when the name is taken, the folder cannot be
-    written or its disk is full; then nothing new is left behind.
+    Two commands at once never get the same directory: this process, and the job it becomes, hold it. Raises UserError
+    when the name is taken, another rlx is at work there, the folder cannot be written or its disk is full; then nothing
+    new is left behind.
     """
     parent = project_dir(resolved)
     missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
@@ -70,6 +74,7 @@ def start(resolved: Resolved, resume: bool, environment: str) -> Path:
             )
         folder, fresh = _claim(resolved, resume)
         made += [folder] if fresh else []
+        hold(folder)
         _write_records(folder, resolved, environment)
     except (OSError, UserError) as problem:
         for folder in made:
@@ -118,6 +123,10 @@ def _claim(resolved: Resolved, resume: bool) -> tuple[Path, bool]:
     while True:
         folder = plan(resolved, resume)
         if resume and folder.is_dir():
+            if pid := run_records.trained_by(folder):
+                raise UserError(
+                    f"process {pid} is training {folder}", f"wait for it, or stop it with a checkpoint: kill {pid}"
+                )
             return folder, False
         try:
             folder.mkdir()
@@ -131,6 +140,8 @@ def _write_records(folder: Path, resolved: Resolved, environment: str) -> None:
     resolved.config.trainer.experiment_name = folder.name
     run: dict[str, Any] = {
         "argv": sys.argv,
+        "pid": os.getpid(),  # the command becomes the job
+        "host": platform.node(),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "profile": resolved.profile,
         "rlx": lockfile.version(),

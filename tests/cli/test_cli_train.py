@@ -139,6 +139,25 @@ def test_resume_says_what_it_changes(here):
     assert rundir.changes(here / "new", other) == []
 
 
+def test_a_run_at_work_is_not_resumed_beside_it(here):
+    folder = started("trainer.experiment_name=mine")
+    record = json.loads((folder / "run.json").read_text())
+    asleep = [sys.executable, "-c", "import time; time.sleep(60)"]
+    at_work = subprocess.Popen([*asleep, "-m", "verl_core.controller.job", str(folder)])
+    stranger = subprocess.Popen(asleep)  # has got the number of a run that was killed
+    try:
+        (folder / "run.json").write_text(json.dumps(record | {"pid": at_work.pid}))
+        with pytest.raises(UserError, match=f"process {at_work.pid} is training runs/smoke/mine"):
+            started("trainer.experiment_name=mine", resume=True)
+        for other in ({"pid": stranger.pid}, {"pid": at_work.pid, "host": "another machine"}):
+            (folder / "run.json").write_text(json.dumps(record | other))
+            assert started("trainer.experiment_name=mine", resume=True) == folder
+    finally:
+        for process in (at_work, stranger):
+            process.kill()
+            process.wait()
+
+
 def test_resume_with_nothing_to_resume_starts_fresh(here):
     assert started(resume=True).name == "smoke-1"
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import zipfile
 
 import pytest
 
@@ -36,6 +37,16 @@ def installed(tmp_path_factory):
 def rlx(installed, *words, cwd="/", **changes):
     variables = command_variables({"PYTHONPATH": None, "RLX_PYTHON": None, **changes})
     return subprocess.run([installed, *words], env=variables, cwd=cwd, capture_output=True, text=True, check=False)
+
+
+def test_the_wheel_holds_what_a_run_needs_and_nothing_else(installed):
+    (wheel,) = installed.parents[2].glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    for folder in ("profiles", "templates"):
+        ours = {f"rlx/_data/{path.relative_to(ROOT)}" for path in (ROOT / folder).rglob("*") if path.is_file()}
+        assert {name for name in ours if "__pycache__" not in name} <= set(names)
+    assert {"rlx/_data/pyproject.toml", "rlx/_data/uv.lock"} <= set(names)
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"rlx", "verl_core"}
 
 
 def test_profiles_are_found(installed):
