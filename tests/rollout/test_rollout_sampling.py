@@ -137,3 +137,19 @@ def test_seeds_of_any_size_are_taken():
     logits = torch.zeros(4, 1000)
     ids, _ = draw(logits, Sampling(1), seeds=[-1, 2**63 + 5, 2**200 + 7, 0])
     assert len(set(ids.tolist())) == 4
+
+
+@pytest.mark.gpu
+def test_a_gpu_draws_the_same_ids_also_where_every_kernel_must_be_deterministic():
+    """torch refuses a cumulative sum of floats there (trainer.deterministic=true)."""
+    sampling = [Sampling(8), Sampling(8, top_p=0.9), Sampling(8, top_k=5), Sampling(8, temperature=0.0)]
+    logits = torch.randn(4, 1000, generator=torch.Generator().manual_seed(0)) * 3
+    position = np.arange(4, dtype=np.uint64)
+    here = SamplingBatch(sampling, range(4), torch.device("cpu")).draw(logits, position)
+    torch.use_deterministic_algorithms(True)
+    try:
+        there = SamplingBatch(sampling, range(4), torch.device("cuda")).draw(logits.cuda(), position)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert torch.equal(here[0], there[0].cpu())
+    torch.testing.assert_close(here[1], there[1].cpu(), rtol=0, atol=1e-5)

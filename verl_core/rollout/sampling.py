@@ -60,7 +60,7 @@ class SamplingBatch:
         """Draws one id a row by inverting the cumulative distribution at a uniform number.
 
         Args:
-            logits_BV: the model's logits, any float dtype. The arithmetic is float32, the cumulative sum float64.
+            logits_BV: the model's logits, any float dtype. The arithmetic is float32, the cumulative sum exact.
             position_B: position in the sequence of the token to draw, uint64.
 
         Returns:
@@ -75,16 +75,16 @@ class SamplingBatch:
         weight_BV = score_BV.exp()
         if self.filtered_F is not None:
             weight_BV[self.filtered_F] = self._nucleus(weight_BV[self.filtered_F])
-        cumulative_BV = weight_BV.cumsum(-1, dtype=torch.float64)
+        cumulative_BV = _cumulative(weight_BV)
         total_B1 = cumulative_BV[:, -1:]
         uniform_B1 = torch.from_numpy(uniforms(self.seed_B, position_B)).to(logits_BV.device)[:, None]
         # Strictly below the total, so that the first entry above the target is one with weight.
-        target_B1 = torch.minimum(uniform_B1 * total_B1, total_B1.nextafter(total_B1.new_zeros(())))
+        target_B1 = torch.minimum((uniform_B1 * total_B1).long(), total_B1 - 1)
         id_B1 = torch.searchsorted(cumulative_BV, target_B1, right=True)
         if self.greedy_B is not None:
             id_B1 = torch.where(self.greedy_B[:, None], score_BV.argmax(-1, keepdim=True), id_B1)
         id_B1 = id_B1.clamp(max=logits_BV.shape[-1] - 1)  # only a row of NaN gets past the end
-        logp_B1 = score_BV.gather(-1, id_B1) - total_B1.log()
+        logp_B1 = score_BV.gather(-1, id_B1) - weight_BV.sum(-1, keepdim=True, dtype=torch.float64).log()
         return id_B1[:, 0], logp_B1[:, 0].float()
 
     def _nucleus(self, weight_FV: Tensor) -> Tensor:
@@ -93,7 +93,19 @@ class SamplingBatch:
         sorted_FV, order_FV = weight_FV.sort(dim=-1, descending=True, stable=True)
         rank_V = torch.arange(weight_FV.shape[-1], device=weight_FV.device)
         sorted_FV = sorted_FV.masked_fill((self.top_k_F1 > 0) & (rank_V >= self.top_k_F1), 0.0)
-        cumulative_FV = sorted_FV.cumsum(-1, dtype=torch.float64)
-        before_FV = cumulative_FV - sorted_FV
+        cumulative_FV = _cumulative(sorted_FV)
+        before_FV = cumulative_FV - _fixed(sorted_FV)
         outside_FV = (before_FV >= self.top_p_F1 * cumulative_FV[:, -1:]) & (self.top_p_F1 < 1.0)
         return torch.zeros_like(weight_FV).scatter(-1, order_FV, sorted_FV.masked_fill(outside_FV, 0.0))
+
+
+def _fixed(weight_BV: Tensor) -> Tensor:
+    """Weights in [0, 1] as int64 multiples of 2**-43: room for a vocabulary of a million, and what is lost is less than
+    1e-13 of the heaviest id."""
+    return (weight_BV * 2.0**43).long()  # a power of two: exact in float32
+
+
+def _cumulative(weight_BV: Tensor) -> Tensor:
+    """Cumulative sums over the vocabulary as integers: exact, so the same in every order of adding. A sum of floats on
+    a GPU is not, and torch refuses it under trainer.deterministic."""
+    return _fixed(weight_BV).cumsum_(-1)
