@@ -15,12 +15,13 @@ from safetensors.torch import save_file
 from verl_core.algorithms.loss import Totals
 from verl_core.algorithms.losses import SftLoss
 from verl_core.config.schema import ActorConfig, RlxConfig, WarmupPhase
+from verl_core.controller.computing import prepare_computing
 from verl_core.controller.seeds import draw_seed
 from verl_core.data.builtin import builtin_corpus
 from verl_core.data.demonstrations import DemonstrationSource, load_demonstrations
 from verl_core.models.builtin import write_builtin
 from verl_core.models.pretrained import load_tokenizer
-from verl_core.platforms import Platform, current
+from verl_core.platforms import Platform
 from verl_core.tracking.jsonl import JsonlTracker
 from verl_core.training.fsdp import FsdpEngine
 from verl_core.training.protocol import MicroBatching
@@ -45,7 +46,7 @@ def warm_up(config: RlxConfig, run_dir: Path, progress: Progress, stopped: Calla
     seed = config.trainer.seed
     write_builtin(partial, builtin_corpus(config.model.path, seed), draw_seed(seed, "builtin-model"))
     tracker = JsonlTracker(run_dir / "warmup.jsonl")
-    platform = current(config.trainer.device)
+    platform = prepare_computing(config.trainer)
     done = 0
     for number, phase in enumerate(config.warmup.phases):
         engine = _engine(config, phase, partial, platform)

@@ -3,7 +3,6 @@ class serves every executor; it knows its rank and nothing of the other pools.""
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -19,8 +18,9 @@ from verl_core.checkpoint.distributed import load_role, save_role, state_bytes
 from verl_core.checkpoint.huggingface import save_huggingface_files
 from verl_core.config.effective import uses_reference
 from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, RlxConfig
+from verl_core.controller.computing import prepare_computing
 from verl_core.models.pretrained import eos_ids, load_generation_config, load_hf_config, load_tokenizer
-from verl_core.platforms import Platform, current
+from verl_core.platforms import Platform
 from verl_core.rollout.protocol import Completion, RolloutEngine, TokenRequest
 from verl_core.training.fsdp import FsdpEngine
 from verl_core.training.protocol import MicroBatching
@@ -51,13 +51,7 @@ class Worker:
         """Joins the process group and builds the engines of this rank's roles."""
         c = self.config
         disable_progress_bar()  # of transformers: the run has its own
-        # Under Ray a rank sees only the GPU it was given, so its local rank is 0.
-        self.platform = current(c.trainer.device)
-        threads = os.environ.get("OMP_NUM_THREADS")  # the user's environment wins over the default, not over the key
-        self.platform.set_threads(c.trainer.num_threads or (int(threads) if threads else None))
-        self.platform.seed_all(c.trainer.seed)
-        if c.trainer.deterministic:
-            self.platform.set_deterministic()
+        self.platform = prepare_computing(c.trainer)
         if master is not None:
             self.platform.set_device(0)
             torch.distributed.init_process_group(
