@@ -25,6 +25,7 @@ from verl_core.config.errors import RlxError, RunError, UserError
 from verl_core.config.process import run_job
 from verl_core.config.schema import RlxConfig
 from verl_core.config.write import load
+from verl_core.tracking.run_lock import hold
 from verl_core.tracking.run_log import run_logging
 
 log = logging.getLogger(__name__)
@@ -67,6 +68,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("-v", "--verbose", action="store_true")
     args = parser.parse_args(argv)
     stop = Stop()
+    hold(args.run_dir)
     config = effective(load(args.run_dir / "config.yaml"))
     with run_logging(args.run_dir, args.verbose):
         try:
