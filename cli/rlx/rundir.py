@@ -17,7 +17,6 @@ from rlx.env import lockfile
 from verl_core.config import write
 from verl_core.config.compose import Resolved
 from verl_core.config.errors import UserError
-from verl_core.config.run_lock import hold
 from verl_core.config.typed import leaves
 
 LEAST_FREE_BYTES = 32_000_000
@@ -58,9 +57,8 @@ def _choose(resolved: Resolved, resume: bool) -> Path:
 def start(resolved: Resolved, resume: bool, environment: str) -> Path:
     """Make the run directory, or find the one to resume, and write config.yaml, origins.json and run.json.
 
-    Two commands at once never get the same directory: this process, and the job it becomes, hold it. Raises UserError
-    when the name is taken, another rlx is at work there, the folder cannot be written or its disk is full; then nothing
-    new is left behind.
+    Two commands at once never get the same new directory. Raises UserError when the name is taken, the folder cannot be
+    written or its disk is full; then nothing new is left behind.
     """
     parent = project_dir(resolved)
     missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
@@ -74,7 +72,6 @@ def start(resolved: Resolved, resume: bool, environment: str) -> Path:
             )
         folder, fresh = _claim(resolved, resume)
         made += [folder] if fresh else []
-        hold(folder)
         _write_records(folder, resolved, environment)
     except (OSError, UserError) as problem:
         for folder in made:
