@@ -70,11 +70,11 @@ def enforce(parity: Parity, config: RlxConfig) -> None:
     """Raises MachineError when the gate does not hold and trainer.parity is error; else says what was measured."""
     text = f"rollout engine and trainer differ by {parity.mean:.2e} nats a token (mean; largest {parity.largest:.2e})"
     if parity.holds:
-        log.info("parity: %s, bound %.0e", text, parity.bound)
+        log.info("parity: %s, bound %.2g", text, parity.bound)
         return
     if config.trainer.parity == "error":
         raise MachineError(
-            f"{text}, more than {parity.bound:.0e}",
+            f"{text}, more than {parity.bound:.2g}",
             "check that both load the same weights and dtype; trainer.parity=warn lets it pass",
         )
-    log.warning("parity: %s, more than %.0e", text, parity.bound)
+    log.warning("parity: %s, more than %.2g", text, parity.bound)
