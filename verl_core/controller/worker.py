@@ -44,8 +44,7 @@ class Worker:
         with socket.socket() as s:
             s.bind(("", 0))
             port = s.getsockname()[1]
-        host = "127.0.0.1" if self.config.cluster.ray_address is None else socket.gethostbyname(socket.gethostname())
-        return f"{host}:{port}"
+        return f"{_own_host(self.config.cluster.ray_address)}:{port}"
 
     def start(self, master: str | None) -> None:
         """Joins the process group and builds the engines of this rank's roles."""
@@ -203,3 +202,13 @@ class Worker:
         self.rollout = None
         if self.world > 1 and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
+
+
+def _own_host(ray_address: str | None) -> str:
+    """This machine as the ranks of the others reach it. Its own name may stand for a loopback address in /etc/hosts;
+    Ray knows the address that the cluster uses."""
+    if ray_address is None:
+        return "127.0.0.1"
+    import ray
+
+    return ray.util.get_node_ip_address()

@@ -14,6 +14,9 @@ from verl_core.controller.executors.base import Placement, WorkerGroup
 from verl_core.controller.worker import Worker
 from verl_core.platforms import current
 
+log = logging.getLogger(__name__)
+
+LONGEST = 300  # characters of a foreign error's text that are shown
 # What a rank needs of the job's environment; everything else is the node's own.
 _CARRIED = (
     "PYTHONPATH",
@@ -44,25 +47,33 @@ class RayGroup:
 
     async def _gather(self, calls: list[Any]) -> list[Any]:
         # The first failure ends the wait at once: the other ranks may sit in a collective that will never complete.
-        from ray.exceptions import RayActorError, RayTaskError
+        from ray.exceptions import RayError
 
         try:
             return list(await asyncio.gather(*[_awaitable(c) for c in calls]))
-        except RayTaskError as error:
-            cause = error.cause
-            if isinstance(cause, RlxError):
-                raise cause from error
-            raise RunError(f"a rank failed: {type(cause).__name__}: {cause}", "train.log has its traceback") from error
-        except RayActorError as error:
-            raise RunError(
-                "a rank's process died", "train.log has its last words; resume with `rlx train --resume`"
-            ) from error
+        except RayError as error:
+            log.info("a rank failed", exc_info=error)  # into train.log; the person sees one line
+            raise translated(error) from error
 
     async def close(self) -> None:
         import ray
 
         for actor in self.actors:
             ray.kill(actor)
+
+
+def translated(error: Exception) -> RlxError:
+    """What a person is told of a call that failed on a rank: an rlx error as it was raised there, else one line."""
+    from ray.exceptions import RayActorError, RayTaskError
+
+    if isinstance(error, RayActorError):
+        return RunError("a rank's process died", "what it said last is above; resume with `rlx train --resume`")
+    cause = error.cause if isinstance(error, RayTaskError) else error
+    if isinstance(cause, RlxError):
+        return cause
+    text = " ".join(str(cause).split())
+    shown = text if len(text) <= LONGEST else text[:LONGEST] + "..."
+    return RunError(f"a rank failed: {type(cause).__name__}: {shown}", "train.log has its traceback")
 
 
 async def _awaitable(reference: Any) -> Any:
