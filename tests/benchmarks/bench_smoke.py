@@ -1,4 +1,4 @@
-"""Whole runs of the embedded default, from the command to its end: seconds, and greedy held-out accuracy before and after.
+"""Whole runs of the embedded default, from the command to its end: seconds, and held-out accuracy before and after.
 
     uv run python tests/benchmarks/bench_smoke.py --seeds 0 1 2
 
