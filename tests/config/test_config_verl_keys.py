@@ -117,7 +117,7 @@ def test_the_quickstart_runs_verbatim_and_warns_as_it_should():
 
 
 def test_the_log_prob_micro_batches_have_no_effect_with_the_engine_that_gives_log_probs():
-    resolved = resolve("gsm8k-ppo", [*QUICKSTART, "actor_rollout_ref.rollout.name=hf"])
+    resolved = resolve("gsm8k-ppo", [*QUICKSTART, "actor_rollout_ref.rollout.name=hf", "trainer.device=cpu"])
     assert any(
         "rollout.log_prob_micro_batch_size_per_gpu" in line and "rollout.old_log_prob=recompute" in line
         for line in resolved.warnings
