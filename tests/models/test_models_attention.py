@@ -72,14 +72,22 @@ def test_pad_and_unpad_are_inverse_and_padding_is_zero():
     assert packing.cu_seqlens_S1.tolist() == [0, 2, 5]
 
 
-def test_attention_without_packing_is_refused():
-    x = torch.zeros(1, 1, 2, 8)
-    with pytest.raises(TypeError, match="packing"):
-        packed_attention(torch.nn.Identity(), x, x, x, None)
-
-
 def test_architectures_that_see_more_than_a_window_are_refused():
     config = AutoConfig.for_model("qwen3_next")
     with pytest.raises(UserError, match="linear_attention"):
         check_packable(config)
     check_packable(AutoConfig.for_model("qwen2"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ({}, "padded rows"),
+        ({"attention_mask": torch.ones(1, 1, 4, 4), "packing": Packing((4,), torch.device("cpu"))}, "a mask"),
+        ({"s_aux": torch.zeros(2), "packing": Packing((4,), torch.device("cpu"))}, "attention sinks"),
+    ],
+)
+def test_model_code_that_cannot_run_packed_is_refused_by_name(arguments, what):
+    x = torch.zeros(1, 2, 4, 8)
+    with pytest.raises(UserError, match=f"Linear computes attention over {what}"):
+        packed_attention(torch.nn.Linear(1, 1), x, x, x, **{"attention_mask": None, **arguments})

@@ -253,7 +253,8 @@ class TrainerConfig:
     total_training_steps: int | None = None
     """Stop after this many steps; null: total_epochs decides."""
     save_freq: int = -1
-    """Checkpoint every this many steps and after the last; -1: only after the last; 0: never."""
+    """Checkpoint every this many steps and after the last; -1: only after the last; 0: never, but for a run that is
+    stopped before its last step."""
     test_freq: int = -1
     """Validate every this many steps and after the last; -1: only after the last; 0: never."""
     val_before_train: bool = True

@@ -22,6 +22,7 @@ from transformers import AttentionInterface
 from verl_core.config.errors import UserError
 
 NAME = "rlx_packed"
+CHOOSE_ANOTHER = "choose a model with plain causal attention, e.g. Qwen2, Qwen3, Llama, Mistral or Gemma"
 FLASH_HEAD_DIM = 256  # largest head the flash kernel takes
 
 
@@ -116,11 +117,12 @@ def packed_attention(
     """Causal attention of a packed row. query [1, H, N, D]; key, value [1, K, N, D], K divides H. Returns [1, N, H, D].
 
     `sliding_window` w: a token sees itself and the w-1 before it. `softcap` c: scores become c*tanh(score/c).
+    Raises UserError for model code that cannot run packed: it asks for a mask or for attention sinks, or keeps
+    `packing` to itself.
     """
-    if packing is None:
-        raise TypeError(f"{type(module).__name__} did not hand `packing` down to its attention function")
-    if attention_mask is not None or s_aux is not None:
-        raise TypeError("packed attention takes neither a mask nor attention sinks")
+    if packing is None or attention_mask is not None or s_aux is not None:
+        what = "attention sinks" if s_aux is not None else "a mask" if attention_mask is not None else "padded rows"
+        raise UserError(f"{type(module).__name__} computes attention over {what}; training runs packed", CHOOSE_ANOTHER)
     q_NHD, k_NKD, v_NKD = (x[0].transpose(0, 1) for x in (query, key, value))
     if softcap is None and not dropout and _has_kernel(q_NHD, v_NKD):
         cu, longest = packing.cu_seqlens_S1, packing.T
@@ -178,7 +180,7 @@ def check_packable(config: Any) -> None:
         what = ", ".join(sorted(kinds)) or f"attention_chunk_size={text.attention_chunk_size}"
         raise UserError(
             f"model type {config.model_type!r} has {what}; packed training knows full and sliding-window attention",
-            hint="choose a model with plain causal attention, e.g. Qwen2, Qwen3, Llama, Mistral or Gemma",
+            hint=CHOOSE_ANOTHER,
         )
 
 
