@@ -242,28 +242,38 @@ def test_close_is_bounded_while_a_rule_hangs(user_pool):
     pool.close()
 
 
-def test_no_process_is_left_when_the_owner_is_killed(tmp_path):
+@pytest.mark.parametrize("last", ["while True: pass", "re.match('(a+)+$', 'a' * 60 + 'b')", "return 1.0"])
+def test_no_process_is_left_when_the_owner_is_killed(tmp_path, last):
+    """Also none that the rule has started, and not while it is in C code that lets no other thread run."""
+    pids = tmp_path / "pids"
     (tmp_path / "reward.py").write_text(
-        "import os\n"
+        "import os, re, subprocess\n"
         "def compute_score(**kwargs):\n"
-        f"    open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n"
-        "    while True: pass"
+        "    child = subprocess.Popen(['sleep', '600'])\n"
+        f"    open({str(pids)!r} + '.part', 'w').write(f'{{os.getpid()}} {{child.pid}}')\n"
+        f"    os.replace({str(pids)!r} + '.part', {str(pids)!r})\n"
+        f"    {last}"
     )
     code = (
-        "import asyncio\n"
+        "import asyncio, time\n"
         "from verl_core.config.schema import CustomRewardConfig, RewardConfig\n"
         "from verl_core.rewards.pool import ScoreRequest, ScorerPool\n"
-        f"pool = ScorerPool(RewardConfig(CustomRewardConfig({str(tmp_path / 'reward.py')!r})))\n"
-        "asyncio.run(pool.score([ScoreRequest('mine', '', '')]))"
+        f"pool = ScorerPool(RewardConfig(CustomRewardConfig({str(tmp_path / 'reward.py')!r}), timeout_s=60))\n"
+        "asyncio.run(pool.score([ScoreRequest('mine', '', '')]))\n"
+        "time.sleep(60)"
     )
     owner = subprocess.Popen([sys.executable, "-c", code])
     deadline = time.monotonic() + 30
-    while not (tmp_path / "pid").exists() and time.monotonic() < deadline:
+    while not pids.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     time.sleep(0.1)
     owner.kill()
     owner.wait()
-    pid = int((tmp_path / "pid").read_text())
-    while alive(pid) and time.monotonic() < deadline:
+    left = [int(pid) for pid in pids.read_text().split()]
+    deadline = time.monotonic() + 10
+    while any(map(alive, left)) and time.monotonic() < deadline:
         time.sleep(0.1)
-    assert not alive(pid)
+    survivors = [pid for pid in left if alive(pid)]
+    for pid in survivors:
+        os.kill(pid, signal.SIGKILL)
+    assert survivors == []

@@ -35,9 +35,9 @@ class ScorerProcess:
         ours, theirs = Pipe()
         with theirs:
             self._child = child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "verl_core.rewards.worker", str(theirs.fileno()), str(os.getpid())],
+                [sys.executable, "-P", "-m", "verl_core.rewards.worker", str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # carries nothing: that it ends tells the child that this process has
                 stdout=2,  # what a rule prints is talk; stdout belongs to the command
                 start_new_session=True,
                 env=_environment(),
@@ -99,6 +99,8 @@ class ScorerProcess:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)  # the whole session, also when the child itself has gone
             child.wait()
+            assert child.stdin is not None
+            child.stdin.close()
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

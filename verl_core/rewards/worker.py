@@ -1,4 +1,4 @@
-"""The scorer process: `python -P -m verl_core.rewards.worker FD PARENT_PID`.
+"""The scorer process: `python -P -m verl_core.rewards.worker FD`.
 
 It talks over the socket FD: first the setup comes in and `None` or an exception goes out; then lists of requests come
 in, and each request's verdict goes out as soon as it is known, so that the other side can time every single one.
@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import select
 import signal
 import sys
-import threading
-import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any
@@ -23,8 +22,8 @@ from verl_core.rewards.verdict import ScoreRequest, Verdict, failed, verdict_of
 
 
 def main() -> None:
-    fd, parent = int(sys.argv[1]), int(sys.argv[2])
-    threading.Thread(target=_follow, args=(parent,), daemon=True).start()
+    fd = int(sys.argv[1])
+    _end_with_the_pool(fd)
     pipe = Connection(fd)
     try:
         score = _prepare(pipe)
@@ -67,11 +66,18 @@ async def _awaited(result: Any) -> Any:
     return await result
 
 
-def _follow(parent: int) -> None:
-    """Ends this process and all it started when the pool's process is gone, even while a rule loops."""
-    while os.getppid() == parent:
-        time.sleep(1)
-    os.killpg(0, signal.SIGKILL)
+def _end_with_the_pool(fd: int) -> None:
+    """Ends this process and all it started when the pool's end of our stdin is closed, which a kill does too.
+
+    A process of its own watches: a rule in C code (a regular expression that backtracks for ever) lets no thread run.
+    """
+    if os.fork() == 0:
+        os.close(fd)  # else the pool would not notice that the scorer has died
+        hang_up = select.poll()
+        hang_up.register(0, 0)  # reports nothing but the end of the pipe
+        hang_up.poll()
+        os.killpg(0, signal.SIGKILL)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a rule that reads stdin finds nothing
 
 
 if __name__ == "__main__":
