@@ -1,5 +1,6 @@
 """Two CPU ranks under Ray do what one rank does, and take over from each other at a checkpoint."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -59,6 +60,32 @@ def test_a_rank_that_dies_ends_the_run_with_exit_5_instead_of_a_hang(rlx, small,
     done = rlx(*words, "trainer.val_before_train=false")
     assert done.returncode == 5, done.stderr
     assert "process died" in done.stderr and "hint:" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_what_a_rank_refuses_reaches_the_person_as_one_line(rlx, small, warm_model: Path, tmp_path: Path):
+    torn = tmp_path / "torn"
+    shutil.copytree(warm_model, torn)
+    weights = torn / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:1000])
+    done = rlx(*small("smoke", steps=1, model__path=torn, cluster__nproc=2))
+    assert done.returncode == 1, done.stderr
+    assert f"error: cannot load the model in {torn}" in done.stderr and "hint:" in done.stderr
+    assert "Traceback" not in done.stderr and not run_dir_of(tmp_path).exists()
+
+
+@pytest.mark.slow
+def test_a_reference_on_a_pool_of_its_own_is_the_start_also_after_resume(rlx, small, tmp_path: Path):
+    def words(steps: int, name: str, **more: object) -> list[str]:
+        keys = {"actor.use_kl_loss": "true", "actor.kl_loss_coef": 0.1, **more}
+        return small("smoke", steps=steps, trainer__experiment_name=name, **keys)
+
+    assert (done := rlx(*words(3, "one"))).returncode == 0, done.stderr
+    pools = {"cluster.pools": "{main: {nodes: 1, gpus: 1}, start: {nodes: 1, gpus: 1}}", "ref.pool": "start"}
+    assert (done := rlx(*words(2, "split", **pools))).returncode == 0, done.stderr
+    assert (done := rlx(*words(3, "split", **pools), "--resume")).returncode == 0, done.stderr
+    one, split = records(run_dir_of(tmp_path, "one")), records(run_dir_of(tmp_path, "split"))
+    assert one[3]["actor/kl_loss"] > 0
+    same(split[3], one[3], ["actor/kl_loss", "actor/loss", "actor/grad_norm"])
 
 
 def test_a_critic_on_a_pool_of_its_own_changes_nothing(rlx, small, one_rank, tmp_path: Path):
