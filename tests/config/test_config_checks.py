@@ -211,3 +211,10 @@ def test_every_number_of_the_schema_has_a_range():
         if (int in options or float in options) and path not in free:
             assert any(p.fullmatch(path) or p.fullmatch(path + "[0]") for p in patterns), path
     assert free <= set(leaf_types())
+
+
+@pytest.mark.parametrize("key", ["trainer.seed", "data.seed"])
+def test_a_seed_is_what_a_random_generator_takes(key):
+    assert resolve("smoke", [f"{key}={2**63 - 1}"]).config
+    with pytest.raises(UserError, match=rf"{key}={2**63} \(command line\) is not in \[0, {2**63}\)"):
+        resolve("smoke", [f"{key}={2**63}"])

@@ -8,6 +8,7 @@ from verl_core.config.schema import RlxConfig
 from verl_core.config.typed import plain
 
 _COUNT, _NON_NEGATIVE, _POSITIVE, _SHARE, _OPEN_SHARE = "[1, inf)", "[0, inf)", "(0, inf)", "[0, 1]", "(0, 1]"
+_SEED = "[0, 9223372036854775808)"  # 63 bits: what torch's generators take
 
 # key (`*` is a section or list position of any name): interval, and the values outside it that have a meaning
 RANGES: dict[str, tuple[str, tuple[float, ...]]] = {
@@ -16,7 +17,7 @@ RANGES: dict[str, tuple[str, tuple[float, ...]]] = {
     "data.max_prompt_length": (_COUNT, ()),
     "data.max_response_length": (_COUNT, ()),
     "data.train_batch_size": (_COUNT, ()),
-    "data.seed": (_NON_NEGATIVE, ()),
+    "data.seed": (_SEED, ()),
     "actor.clip_ratio": ("(0, 1)", ()),
     "actor.clip_ratio_low": ("(0, 1)", ()),
     "actor.clip_ratio_high": (_POSITIVE, ()),
@@ -66,7 +67,7 @@ RANGES: dict[str, tuple[str, tuple[float, ...]]] = {
     "cluster.pools.*.gpus": (_COUNT, ()),
     "warmup.phases[*].steps": (_COUNT, ()),
     "warmup.phases[*].batch_size": (_COUNT, ()),
-    "trainer.seed": (_NON_NEGATIVE, ()),
+    "trainer.seed": (_SEED, ()),
     "trainer.num_threads": (_COUNT, ()),
     "trainer.total_epochs": (_COUNT, ()),
     "trainer.total_training_steps": (_COUNT, ()),

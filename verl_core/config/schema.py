@@ -68,7 +68,7 @@ class DataConfig:
     shuffle: bool = True
     """Shuffle the training prompts each epoch, by seed."""
     seed: int | None = None
-    """Seed of the data order; null: trainer.seed."""
+    """Seed of the data order, in [0, 2^63); null: trainer.seed."""
     filter_overlong_prompts: bool = False
     """Drop prompts longer than max_prompt_length at loading (the number is logged) instead of `truncation`."""
     truncation: Literal["error", "left", "right", "middle"] = "error"
@@ -239,7 +239,7 @@ class TrainerConfig:
     default_local_dir: str = "runs"
     """Where run directories go, relative to the current folder."""
     seed: int = 0
-    """Seed of everything drawn at random (>= 0)."""
+    """Seed of everything drawn at random, in [0, 2^63)."""
     deterministic: bool = False
     """Ask every library for deterministic kernels (slower on GPUs; the CPU path is deterministic anyway)."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
