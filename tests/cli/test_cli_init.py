@@ -25,6 +25,7 @@ def test_rendered_configuration_resolves_and_extends_its_profile(profile, tmp_pa
     assert resolved.profile == profile
     assert resolved.config.trainer.project_name == "demo"
     assert resolved.config.rollout.n == resolve(profile).config.rollout.n
+    assert resolved.config.rollout.engine == "hf"  # the project starts today, whatever engine the profile waits for
 
 
 def test_commented_keys_are_keys(tmp_path, monkeypatch):
@@ -35,7 +36,7 @@ def test_commented_keys_are_keys(tmp_path, monkeypatch):
     uncommented = [line.replace("# ", "", 1) if line.lstrip().startswith("# ") else line for line in lines[2:]]
     Path("rlx.yaml").write_text("\n".join(prose + uncommented))
     config = resolve(None).config
-    assert config.actor.ppo_mini_batch_size == 64
+    assert config.actor.ppo_mini_batch_size == resolve("smoke").config.actor.ppo_mini_batch_size
     assert config.trainer.experiment_name == "first-try"
 
 

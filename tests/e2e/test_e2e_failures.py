@@ -131,3 +131,14 @@ def test_an_engine_whose_log_probs_differ_is_exit_4_unless_only_a_warning_is_ask
         )
     )
     assert let.returncode == 0 and "nats a token" in let.stderr
+
+
+def test_prompts_are_looked_for_before_the_model_and_a_hub_that_cannot_be_reached_leaves_no_run(rlx, small, tmp_path):
+    words = ["rollout.engine=hf", "model.path=nobody/nothing", "trainer.experiment_name=run"]
+    done = rlx("train", "gsm8k-grpo", *words, f"data.train_files={tmp_path}/none.parquet", "data.val_files=null")
+    assert done.returncode == 1 and "none.parquet" in done.stderr, done.stderr
+    assert not (tmp_path / "runs" / "gsm8k" / "run").exists()
+    offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
+    done = rlx(*small("smoke", model__path="nobody/nothing"), env=offline)
+    assert done.returncode in (1, 3) and "nobody/nothing" in done.stderr, done.stderr
+    assert not run_dir_of(tmp_path).exists()

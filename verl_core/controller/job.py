@@ -21,10 +21,11 @@ from rich.console import Console
 from rich.progress import Progress as Bar
 
 from verl_core.config.effective import effective
-from verl_core.config.errors import RlxError, RunError, UserError
+from verl_core.config.errors import EnvError, RlxError, RunError, UserError
 from verl_core.config.process import run_job
 from verl_core.config.schema import RlxConfig
 from verl_core.config.write import load
+from verl_core.tracking.records import RunRecords
 from verl_core.tracking.run_lock import hold
 from verl_core.tracking.run_log import run_logging
 
@@ -73,23 +74,42 @@ def main(argv: list[str]) -> int:
     with run_logging(args.run_dir, args.verbose):
         try:
             return _work(config, args, stop)
-        except UserError:
-            _forget(args.run_dir, args.resume)
+        except RlxError as error:
+            log.info("failed: %s (hint: %s)", error.message, error.hint)
+            if isinstance(error, UserError | EnvError):
+                _forget(args.run_dir, args.resume)
             raise
-        except RlxError:
-            raise
+        except BrokenPipeError:
+            raise  # whoever read our output has left: run_job ends with 141
         except OSError as error:
+            log.info("failed", exc_info=True)
             raise RunError(f"{type(error).__name__}: {error}", f"see {args.run_dir / 'train.log'}") from error
+        except Exception:
+            log.info("failed", exc_info=True)
+            raise
 
 
 def _work(config: RlxConfig, args: argparse.Namespace, stop: Stop) -> int:
     from transformers.utils import logging as hf_logging
 
     hf_logging.disable_progress_bar()
+    records = RunRecords(args.run_dir)
+    _find_prompts(config)
     model_folder = _model_folder(config, args.run_dir, stop)
     if model_folder is None:
         return stop.exit_code
-    return asyncio.run(_train(config, args, model_folder, stop))
+    return asyncio.run(_train(config, args, records, model_folder, stop))
+
+
+def _find_prompts(config: RlxConfig) -> None:
+    """Raises UserError when a prompt file is not there, before a model is downloaded or made for it."""
+    from verl_core.data.builtin import is_builtin
+    from verl_core.data.files import resolve
+
+    for split, files in (("train", config.data.train_files), ("val", config.data.val_files)):
+        named = [files] if isinstance(files, str) else files or []
+        if outside := [name for name in named if not is_builtin(name)]:
+            resolve(outside, split)
 
 
 def _model_folder(config: RlxConfig, run_dir: Path, stop: Stop) -> str | None:
@@ -101,6 +121,9 @@ def _model_folder(config: RlxConfig, run_dir: Path, stop: Stop) -> str | None:
         return str(resolve(config.model.path))
     from verl_core.controller.warmup import warm_up
 
+    if not config.warmup.phases or (run_dir / "warmup" / "config.json").exists():
+        folder = warm_up(config, run_dir, lambda *_: None, stop)
+        return str(folder) if folder else None
     talk.print("phase 1 of 2: warm-up (supervised)")
     with Bar(console=talk, transient=True, disable=not talk.is_terminal) as bar:
         tasks = {p.name: bar.add_task(p.name, total=p.steps) for p in config.warmup.phases}
@@ -109,12 +132,14 @@ def _model_folder(config: RlxConfig, run_dir: Path, stop: Stop) -> str | None:
     return str(folder) if folder else None
 
 
-async def _train(config: RlxConfig, args: argparse.Namespace, model_folder: str, stop: Stop) -> int:
+async def _train(
+    config: RlxConfig, args: argparse.Namespace, records: RunRecords, model_folder: str, stop: Stop
+) -> int:
     from verl_core.controller.run import Run
     from verl_core.controller.trainer import train
 
     async with AsyncExitStack() as stack:
-        run = Run(config, args.run_dir, model_folder, args.resume, args.json, stop)
+        run = Run(config, records, model_folder, args.resume, args.json, stop)
         code, reason = 70, "failed: internal error"
         try:
             await run.start(stack, talk.print)
@@ -129,6 +154,8 @@ async def _train(config: RlxConfig, args: argparse.Namespace, model_folder: str,
         print(json.dumps(summary), flush=True)
     else:
         talk.print(f"{reason}: {args.run_dir}")
+        if code == 0:
+            talk.print(f"next: rlx merge {args.run_dir} --out DIR, or rlx runs plot {args.run_dir}")
     return code
 
 

@@ -6,7 +6,6 @@ import dataclasses
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 from verl_core.batch import Batch
@@ -85,15 +84,15 @@ class Run:
     def __init__(
         self,
         config: RlxConfig,
-        run_dir: Path,
+        records: RunRecords,
         model_folder: str,
         resume: bool,
         json_mode: bool,
         stop: Callable[[], bool],
     ):
-        self.config, self.run_dir, self.resume, self.json_mode = config, run_dir, resume, json_mode
+        self.config, self.resume, self.json_mode = config, resume, json_mode
         self.generation = Generation(config, model_folder)
-        self.records = RunRecords(run_dir)
+        self.records, self.run_dir = records, records.run_dir
         self.timer = Timer()
         self.progress = Progress()
         self.buffer = ReplayBuffer()

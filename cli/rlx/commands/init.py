@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from rlx import ui
-from rlx.arguments import DRY_RUN_OPTION
+from rlx.arguments import BUILT_ENGINES, DRY_RUN_OPTION
 from verl_core.config.compose import profile_names, resolve
 from verl_core.config.errors import UserError
 from verl_core.config.files import data_root, templates_dir
@@ -55,7 +55,8 @@ def init(
 
 
 def render(project: str, profile: str) -> dict[str, str]:
-    """The project's files: path inside the folder -> text."""
+    """The project's files: path inside the folder -> text. Commented keys show the profile's own values."""
+    config = resolve(profile).config
     root = templates_dir() / "project"
     name = re.sub(r"[^\w.-]+", "-", project).strip("-.") or "project"
     values = {
@@ -63,12 +64,28 @@ def render(project: str, profile: str) -> dict[str, str]:
         "project": name,
         "dns": re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "project",
         "rlx": rlx_command(),
+        "model": config.model.path,
+        "batch": config.data.train_batch_size,
+        "prompt": config.data.max_prompt_length,
+        "response": config.data.max_response_length,
+        "rollout": _rollout(config.rollout.engine),
+        "n": config.rollout.n,
+        "temperature": config.rollout.temperature,
+        "mini": config.actor.ppo_mini_batch_size,
+        "lr": config.actor.optim.lr,
     }
     files = {}
     for path in sorted(path for path in root.rglob("*") if path.is_file() and "__pycache__" not in path.parts):
         target = str(path.relative_to(root)).replace("gitignore", ".gitignore")
         files[target] = ProjectTemplate(path.read_text(encoding="utf-8")).substitute(values)
     return files
+
+
+def _rollout(engine: str) -> str:
+    """The head of the rollout section: an engine that is not built yet is replaced, so that the project runs today."""
+    if engine in BUILT_ENGINES:
+        return "# rollout:"
+    return f"rollout:\n  engine: hf  # the profile's own, {engine}, comes with a later release of rlx"
 
 
 def rlx_command() -> str:

@@ -93,7 +93,7 @@ def download_size(wanted: Environment) -> tuple[int, int]:
 
 def _download(wanted: Environment) -> None:
     n_download, n_bytes = download_size(wanted)
-    ui.talk(f"making the environment {wanted.folder}")
+    ui.talk(f"{'checking' if wanted.complete() else 'making'} the environment {wanted.folder}")
     ui.talk(f"  {' '.join(uv.sync_command(wanted.folder, wanted.extras))}")
     if n_download:
         ui.talk(f"  {n_download} packages to download, up to {ui.size(n_bytes)}, once; uv keeps them in its cache")
