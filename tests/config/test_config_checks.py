@@ -39,7 +39,7 @@ from verl_core.config.typed import leaf_types
         (["actor.clip_ratio_c=1"], r"not in \(1, inf\)"),
         (["actor.clip_ratio=0"], r"not in \(0, 1\)"),
         (["rollout.temperature=0"], r"not in \(0, inf\)"),
-        (["rollout.top_k=0"], r"not in \[1, inf\) or -1"),
+        (["rollout.top_k=0"], r"not in \[1, 1e9\] or -1"),
         (["warmup.phases[0].optim.lr=0"], r"warmup.phases\[0\].optim.lr=0.0 .*profile smoke|command line"),
         (["actor.optim.betas=[0.9, 1.0]"], r"actor.optim.betas\[1\]=1.0"),
         (["cluster.pools.a.gpus=0"], "cluster.pools.a.gpus=0"),

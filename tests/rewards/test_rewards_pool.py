@@ -277,3 +277,16 @@ def test_no_process_is_left_when_the_owner_is_killed(tmp_path, last):
     for pid in survivors:
         os.kill(pid, signal.SIGKILL)
     assert survivors == []
+
+
+def test_what_a_rule_prints_is_bounded_an_answer(tmp_path, capfd):
+    """Case R4: a rule that prints without end does not bury the run's log."""
+    path = tmp_path / "loud.py"
+    path.write_text("def compute_score(**_):\n    print('x' * 10**7)\n    return 1.0\n")
+    cfg = RewardConfig(custom_reward_function=CustomRewardConfig(path=str(path)))
+    with ScorerPool(cfg) as pool:
+        verdicts = asyncio.run(pool.score([ScoreRequest("any", "a", "b")] * 3))
+    assert [v.reward for v in verdicts] == [1.0] * 3
+    printed = capfd.readouterr().err
+    assert 3 * 4096 <= len(printed) < 3 * 4096 + 500
+    assert printed.count("is left out") == 3

@@ -7,7 +7,9 @@ from typing import Any
 from verl_core.config.schema import RlxConfig
 from verl_core.config.typed import plain
 
-_COUNT, _NON_NEGATIVE, _POSITIVE, _SHARE, _OPEN_SHARE = "[1, inf)", "[0, inf)", "(0, inf)", "[0, 1]", "(0, 1]"
+# A billion is beyond every use of a count and far below what overflows: a slip of the keyboard is refused, not tried.
+_COUNT, _NON_NEGATIVE, _POSITIVE, _SHARE, _OPEN_SHARE = "[1, 1e9]", "[0, inf)", "(0, inf)", "[0, 1]", "(0, 1]"
+_GROUP, _PROCESSES = "[1, 65536]", "[1, 1024]"
 _SEED = "[0, 9223372036854775808)"  # 63 bits: what torch's generators take
 
 # key (`*` is a section or list position of any name): interval, and the values outside it that have a meaning
@@ -41,7 +43,7 @@ RANGES: dict[str, tuple[str, tuple[float, ...]]] = {
     "*.optim.lr_warmup_steps": (_NON_NEGATIVE, (-1,)),
     "*.optim.lr_warmup_steps_ratio": (_SHARE, ()),
     "*.optim.min_lr_ratio": (_SHARE, ()),
-    "rollout.n": (_COUNT, ()),
+    "rollout.n": (_GROUP, ()),
     "rollout.temperature": (_POSITIVE, ()),
     "rollout.top_p": (_OPEN_SHARE, ()),
     "rollout.top_k": (_COUNT, (-1,)),
@@ -52,13 +54,13 @@ RANGES: dict[str, tuple[str, tuple[float, ...]]] = {
     "rollout.val_kwargs.temperature": (_NON_NEGATIVE, ()),
     "rollout.val_kwargs.top_p": (_OPEN_SHARE, ()),
     "rollout.val_kwargs.top_k": (_COUNT, (-1,)),
-    "rollout.val_kwargs.n": (_COUNT, ()),
+    "rollout.val_kwargs.n": (_GROUP, ()),
     "algorithm.gamma": (_SHARE, ()),
     "algorithm.lam": (_SHARE, ()),
     "algorithm.kl_ctrl.kl_coef": (_NON_NEGATIVE, ()),
     "algorithm.kl_ctrl.horizon": (_COUNT, ()),
     "algorithm.kl_ctrl.target_kl": (_POSITIVE, ()),
-    "reward.num_workers": (_COUNT, ()),
+    "reward.num_workers": (_PROCESSES, ()),
     "reward.timeout_s": (_POSITIVE, ()),
     "cluster.nproc": (_COUNT, ()),
     "cluster.nnodes": (_COUNT, ()),

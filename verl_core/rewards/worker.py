@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from verl_core.config.errors import RlxError
+from verl_core.rewards.output import bound_output
 from verl_core.rewards.registry import Scorer, Setup, describe, rule_finder
 from verl_core.rewards.verdict import ScoreRequest, Verdict, failed, verdict_of
 
@@ -25,10 +26,12 @@ def main() -> None:
     fd = int(sys.argv[1])
     _end_with_the_pool(fd)
     pipe = Connection(fd)
+    printed = bound_output()
     try:
         score = _prepare(pipe)
         while score is not None:
             for request in pipe.recv():
+                printed.reset()
                 pipe.send(score(request))
     except (EOFError, OSError):  # the pool has gone
         pass

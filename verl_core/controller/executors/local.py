@@ -12,6 +12,7 @@ from typing import Any
 from verl_core.config.errors import UserError
 from verl_core.config.schema import RlxConfig
 from verl_core.controller.executors.base import Placement, WorkerGroup
+from verl_core.controller.executors.memory import out_of_memory
 from verl_core.controller.worker import Worker
 
 
@@ -24,9 +25,14 @@ class LocalGroup:
 
     async def call(self, method: str, *args: Any) -> list[Any]:
         bound = getattr(self.worker, method)
-        if self._thread is None:
-            return [bound(*args)]
-        return [await asyncio.get_running_loop().run_in_executor(self._thread, bound, *args)]
+        try:
+            if self._thread is None:
+                return [bound(*args)]
+            return [await asyncio.get_running_loop().run_in_executor(self._thread, bound, *args)]
+        except (MemoryError, RuntimeError) as error:
+            if told := out_of_memory(error):
+                raise told from error
+            raise
 
     async def scatter(self, method: str, arguments: Sequence[tuple]) -> list[Any]:
         return await self.call(method, *arguments[0])

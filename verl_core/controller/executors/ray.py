@@ -11,6 +11,7 @@ from typing import Any
 from verl_core.config.errors import EnvError, RlxError, RunError
 from verl_core.config.schema import RlxConfig
 from verl_core.controller.executors.base import Placement, WorkerGroup
+from verl_core.controller.executors.memory import out_of_memory
 from verl_core.controller.worker import Worker
 from verl_core.platforms import current
 
@@ -71,6 +72,8 @@ def translated(error: Exception) -> RlxError:
     cause = error.cause if isinstance(error, RayTaskError) else error
     if isinstance(cause, RlxError):
         return cause
+    if told := out_of_memory(cause):
+        return told
     text = " ".join(str(cause).split())
     shown = text if len(text) <= LONGEST else text[:LONGEST] + "..."
     return RunError(f"a rank failed: {type(cause).__name__}: {shown}", "train.log has its traceback")
