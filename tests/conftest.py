@@ -1,12 +1,16 @@
 """Fixtures that several packages' tests share."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
+# Where tests are started in the background of a script, Ctrl-C is ignored, and every command under test would inherit it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 Run = Callable[..., subprocess.CompletedProcess[str]]
