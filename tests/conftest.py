@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-# Where tests are started in the background of a script, Ctrl-C is ignored, and every command under test would inherit it.
+# Started in the background of a script, tests ignore Ctrl-C, and every command under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
