@@ -11,6 +11,7 @@ import torch
 from checkpoint_models import engine_state, save_run, tiny_model
 
 from verl_core.checkpoint import CheckpointStore, find_checkpoint, save_role
+from verl_core.checkpoint.manifest import checksum
 from verl_core.config.errors import RunError, UserError
 from verl_core.training.protocol import EngineState
 
@@ -184,7 +185,7 @@ def test_a_killed_save_is_cleared_or_finished(tmp_path):
             shutil.copy(tmp_path / "global_step_1/manifest.json", path)
             manifest = json.loads((path / "manifest.json").read_text())
             manifest |= {"step": step, "serial": step}
-            manifest["files"]["trainer.json"]["bytes"] = 2
+            manifest["files"]["trainer.json"] = {"bytes": 2, "blake2b": checksum(path / "trainer.json")}
             (path / "manifest.json").write_text(json.dumps(manifest))
         path.rename(str(path).replace(f"-{multiprocessing.current_process().pid}-", f"-{dead.pid}-"))
 

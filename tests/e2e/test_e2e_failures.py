@@ -2,12 +2,16 @@
 
 import json
 import os
+import shlex
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import command_variables
 from tests.e2e.conftest import kill_session, records, run_dir_of, session_members
 from tests.e2e.test_e2e_repeat import wait_for
 
@@ -142,3 +146,38 @@ def test_prompts_are_looked_for_before_the_model_and_a_hub_that_cannot_be_reache
     done = rlx(*small("smoke", model__path="nobody/nothing"), env=offline)
     assert done.returncode in (1, 3) and "nobody/nothing" in done.stderr, done.stderr
     assert not run_dir_of(tmp_path).exists()
+
+
+def test_a_flipped_bit_in_the_newest_checkpoint_is_seen_and_the_one_before_is_taken(rlx, small, tmp_path):
+    assert rlx(*small("smoke", steps=2, trainer__save_freq=1)).returncode == 0
+    newest = run_dir_of(tmp_path) / "checkpoints" / "global_step_2"
+    weights = next((newest / "actor" / "weights").glob("*.safetensors"))
+    data = bytearray(weights.read_bytes())
+    data[-100] ^= 0xFF
+    weights.write_bytes(data)
+    done = rlx("eval", str(newest))
+    assert done.returncode == 1 and "checksum differs" in done.stderr, done.stderr
+    done = rlx(*small("smoke", steps=3, trainer__save_freq=1), "--resume")
+    assert done.returncode == 0, done.stderr
+    assert "checksum differs" in done.stderr and "resumed from global_step_1" in done.stderr
+    assert [line["step"] for line in records(run_dir_of(tmp_path))] == [0, 1, 2, 3]
+
+
+def test_a_tokenizer_without_its_vocabulary_is_refused(rlx, small, warm_model, tmp_path):
+    """transformers makes an empty tokenizer of a folder that lacks tokenizer.json, and says nothing."""
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for path in warm_model.iterdir():
+        if path.name != "tokenizer.json":
+            (bare / path.name).write_bytes(path.read_bytes())
+    done = rlx(*small("smoke", model__path=bare))
+    assert done.returncode == 1 and str(bare) in done.stderr and "hint:" in done.stderr, done.stderr
+    assert not run_dir_of(tmp_path).exists()
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-"])
+def test_a_closed_stream_costs_no_run(small, tmp_path, closed):
+    command = shlex.join([sys.executable, "-m", "rlx", *small("smoke", steps=1)])
+    done = subprocess.run(["bash", "-c", f"{command} {closed}"], cwd=tmp_path, env=command_variables({}), timeout=200)
+    assert done.returncode == 0
+    assert records(run_dir_of(tmp_path))[-1]["step"] == 1

@@ -2,9 +2,10 @@
 
 import logging
 import re
+from collections.abc import Collection
 from pathlib import Path
 
-from verl_core.checkpoint.manifest import MANIFEST, Manifest, NoManifest, faults, read_manifest
+from verl_core.checkpoint.manifest import MANIFEST, Manifest, NoManifest, content_faults, faults, read_manifest
 from verl_core.config.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -41,14 +42,21 @@ def find_checkpoint(source: Path | str, parts: tuple[str, ...] = EVERYTHING) -> 
     )
 
 
-def newest_whole(folder: Path) -> Path | None:
+def newest_whole(folder: Path, passing_over: Collection[Path] = ()) -> Path | None:
     """The checkpoint of `folder` that was written last and is whole; each newer broken one is named in a warning."""
     whole, broken = survey(folder)
+    whole = [item for item in whole if item[0] not in passing_over]
     newest_step = whole[-1][1].step if whole else -1
     for path, fault in broken:
         if step_of(path) > newest_step:
             log.warning("skipped %s: %s", path, fault)
     return whole[-1][0] if whole else None
+
+
+def require_undamaged(folder: Path, parts: tuple[str, ...] = EVERYTHING) -> None:
+    """Reads the files below `parts`. Raises UserError that names those that differ from what was written."""
+    if found := content_faults(folder, read_manifest(folder), parts):
+        raise UserError(f"{folder}: {'; '.join(found)}", "give another global_step_N of the run")
 
 
 def survey(folder: Path) -> tuple[list[tuple[Path, Manifest]], list[tuple[Path, str]]]:

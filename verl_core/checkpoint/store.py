@@ -12,8 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
-from verl_core.checkpoint.find import is_whole, newest_whole, survey
-from verl_core.checkpoint.manifest import MANIFEST, fsync, write_manifest, write_text_durably
+from verl_core.checkpoint.find import EVERYTHING, is_whole, newest_whole, survey
+from verl_core.checkpoint.manifest import (
+    MANIFEST,
+    content_faults,
+    fsync,
+    read_manifest,
+    write_manifest,
+    write_text_durably,
+)
 from verl_core.config.errors import RunError, UserError
 
 log = logging.getLogger(__name__)
@@ -141,8 +148,15 @@ class CheckpointStore:
         self.commit(step)
 
     def latest(self) -> Path | None:
-        """The newest whole checkpoint, or None. Each newer one that is not whole is named in a warning."""
-        return newest_whole(self.folder)
+        """The newest checkpoint that is whole and undamaged, or None; each newer one is named in a warning with its
+        fault. Reads every byte of it: training on from a flipped bit would ruin the run silently."""
+        passing_over: set[Path] = set()
+        while (newest := newest_whole(self.folder, passing_over)) is not None:
+            if not (found := content_faults(newest, read_manifest(newest), EVERYTHING)):
+                return newest
+            log.warning("skipped %s: %s", newest, "; ".join(found))
+            passing_over.add(newest)
+        return None
 
     def _failed(self, step: int, error: OSError, need_bytes: int | None = None) -> RunError:
         """Clears the failed save up and words its error; on a full disk with the number of bytes missing."""

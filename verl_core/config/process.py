@@ -1,6 +1,7 @@
 """How a process of rlx ends: foreseen failures as two lines and their exit code, others as one line and 70."""
 
 import errno
+import io
 import json
 import os
 import select
@@ -24,6 +25,7 @@ def run_job(main: Callable[[list[str]], int | None]) -> NoReturn:
     the shell has it. With --json the error is also a JSON object on stdout.
     """
     argv = sys.argv[1:]
+    _open_standard_streams()
     try:
         code = _code_of(main, argv)
     except RlxError as error:
@@ -39,6 +41,22 @@ def run_job(main: Callable[[list[str]], int | None]) -> NoReturn:
         code = _unforeseen(error, argv)
     _reader_left()  # else the interpreter's own last flush could fail
     sys.exit(code)
+
+
+def _open_standard_streams() -> None:
+    """Gives a process that was started with a closed stdin, stdout or stderr the null device in its place: else the
+    next file it opens would take the number, and a job would print into it. What a terminal cannot show is escaped."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _code_of(main: Callable[[list[str]], int | None], argv: list[str]) -> int:

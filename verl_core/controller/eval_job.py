@@ -100,12 +100,13 @@ async def evaluate(config: RlxConfig, source: str) -> tuple[dict[str, float], li
 
 def _locate(source: str) -> tuple[str, Path | None]:
     """The Hugging Face folder of architecture and tokenizer, and the checkpoint whose weights to load over it."""
-    from verl_core.checkpoint.find import find_checkpoint
+    from verl_core.checkpoint.find import find_checkpoint, require_undamaged
     from verl_core.models.pretrained import resolve
 
     path = Path(source).expanduser()
     if path.is_dir() and not (path / "config.json").exists():
         checkpoint = find_checkpoint(path)
+        require_undamaged(checkpoint, ("actor/",))
         return str(checkpoint / "actor" / "huggingface"), checkpoint
     return str(resolve(source)), None
 

@@ -45,7 +45,7 @@ class Stop:
         if self.signal is not None:
             os.killpg(os.getpgid(0), signal.SIGKILL) if os.getpgid(0) == os.getpid() else os._exit(128 + number)
         self.signal = number
-        talk.print("stopping after this step, with a checkpoint; once more kills at once")
+        talk.print("stopping after this step; once more kills at once")
 
     def __call__(self) -> bool:
         return self.signal is not None
@@ -128,8 +128,11 @@ def _model_folder(config: RlxConfig, run_dir: Path, stop: Stop) -> str | None:
     with Bar(console=talk, transient=True, disable=not talk.is_terminal) as bar:
         tasks = {p.name: bar.add_task(p.name, total=p.steps) for p in config.warmup.phases}
         folder = warm_up(config, run_dir, lambda name, step, _: bar.update(tasks[name], completed=step), stop)
+    if folder is None:
+        talk.print(f"{stop.reason}: {run_dir}; --resume starts the warm-up again")
+        return None
     talk.print("phase 2 of 2: reinforcement learning")
-    return str(folder) if folder else None
+    return str(folder)
 
 
 async def _train(

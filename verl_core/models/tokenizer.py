@@ -26,6 +26,11 @@ def load_tokenizer(model: ModelConfig, path: str | Path | None = None) -> PreTra
             f"cannot load a tokenizer from {folder}: {(str(error).strip() or type(error).__name__).splitlines()[0]}",
             hint="set model.tokenizer_path to a folder with tokenizer.json and tokenizer_config.json",
         ) from error
+    if not tokenizer("a", add_special_tokens=False)["input_ids"]:  # transformers makes an empty one of no vocabulary
+        raise UserError(
+            f"the tokenizer in {folder} turns text into nothing: its vocabulary is missing",
+            hint="copy tokenizer.json there, or set model.tokenizer_path",
+        )
     if model.custom_chat_template is not None:
         tokenizer.chat_template = model.custom_chat_template
     if tokenizer.pad_token_id is None:

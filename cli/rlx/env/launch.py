@@ -70,8 +70,8 @@ def execute(command: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
     """Print `command` with the variables that are added for it, and become it. EnvError when it cannot start."""
     shown = " ".join(f"{name}={_for_a_shell(name, value)}" for name, value in variables.items())
     ui.talk(f"launch: {shown} {shlex.join(command)}")
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        stream.flush()
     try:
         os.execvpe(command[0], list(command), {**os.environ, **variables})
     except OSError as problem:

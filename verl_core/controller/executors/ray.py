@@ -68,7 +68,10 @@ def translated(error: Exception) -> RlxError:
     from ray.exceptions import RayActorError, RayTaskError
 
     if isinstance(error, RayActorError):
-        return RunError("a rank's process died", "what it said last is above; resume with `rlx train --resume`")
+        return RunError(
+            "a rank's process died",
+            "resume with `rlx train --resume`; Ray keeps what it said in /tmp/ray/session_latest/logs",
+        )
     cause = error.cause if isinstance(error, RayTaskError) else error
     if isinstance(cause, RlxError):
         return cause
@@ -111,6 +114,7 @@ class RayExecutor:
                 num_cpus=ranks if own else None,
                 include_dashboard=False if own else None,
                 logging_level=logging.ERROR,
+                log_to_driver=False,  # Ray would print it on stdout, which is ours; errors come back as errors
                 runtime_env={"env_vars": {k: os.environ[k] for k in _CARRIED if k in os.environ}},
             )
             self._started = True
