@@ -30,7 +30,7 @@ from verl_core.tracking.run_lock import hold
 from verl_core.tracking.run_log import run_logging
 
 log = logging.getLogger(__name__)
-talk = Console(stderr=True, highlight=False)
+talk = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
 class Stop:
