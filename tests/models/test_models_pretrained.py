@@ -1,7 +1,6 @@
 """Folders, configurations, tokenizers and weights: what loads, and what is refused by name."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +18,6 @@ from verl_core.models.pretrained import (
     load_hf_config,
     load_tokenizer,
     load_value_model,
-    pad_id,
     resolve,
 )
 
@@ -165,10 +163,6 @@ def test_every_end_id_is_found(tmp_path, folder):
     assert eos_ids(tokenizer, GenerationConfig(eos_token_id=9), config) == (9, 2)
     assert eos_ids(tokenizer, GenerationConfig(), config) == (7, 2)
     assert eos_ids(tokenizer, None, config) == (7, 2)
-    assert pad_id(tokenizer, config) == 2
-    tokenizer.pad_token = None
-    assert pad_id(tokenizer, SimpleNamespace(pad_token_id=[5, 6])) == 5
-    assert pad_id(tokenizer, SimpleNamespace(pad_token_id=None)) == 2
 
 
 def test_generation_config_from_its_file_or_the_models(tmp_path, folder):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from verl_core.rewards.verdict import Verdict, WrongReturn, failed, failure_summary, verdict_of
+from verl_core.rewards.verdict import Verdict, WrongReturn, verdict_of
 
 
 @pytest.mark.parametrize(
@@ -49,12 +49,3 @@ def test_a_dict_gives_its_score_and_further_numbers():
 def test_anything_else_is_refused_by_name(value, said):
     with pytest.raises(WrongReturn, match=said):
         verdict_of(value)
-
-
-def test_failures_are_counted_by_reason_and_apart_from_wrong_answers():
-    verdicts = [Verdict(1.0), Verdict(0.0), failed("timeout"), failed("timeout"), failed("crash")]
-    summary = failure_summary(verdicts)
-    assert (summary.total, summary.count, summary.reasons) == (5, 3, {"timeout": 2, "crash": 1})
-    assert not summary.every_one
-    assert str(summary) == "3 of 5 scores failed: 2 x timeout; 1 x crash"
-    assert failure_summary(verdicts[2:]).every_one and not failure_summary([]).every_one

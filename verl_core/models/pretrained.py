@@ -21,7 +21,7 @@ from verl_core.config.errors import UserError
 from verl_core.config.schema import ModelConfig
 from verl_core.models.attention import NAME as PACKED
 from verl_core.models.folder import load_generation_config, load_hf_config, resolve
-from verl_core.models.tokenizer import eos_ids, load_tokenizer, pad_id
+from verl_core.models.tokenizer import eos_ids, load_tokenizer
 
 __all__ = [
     "ValueModel",
@@ -31,7 +31,6 @@ __all__ = [
     "load_hf_config",
     "load_tokenizer",
     "load_value_model",
-    "pad_id",
     "resolve",
 ]
 

@@ -49,12 +49,6 @@ def eos_ids(
     return tuple(dict.fromkeys([*own, *_ids(tokenizer.eos_token_id)]))
 
 
-def pad_id(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> int:
-    """The id written where there is no token: the tokenizer's, else the config's first, else an end id, else 0."""
-    named = [tokenizer.pad_token_id, getattr(config, "pad_token_id", None), tokenizer.eos_token_id]
-    return next((ids[0] for ids in map(_ids, named) if ids), 0)
-
-
 def _ids(value: int | Iterable[int] | None) -> list[int]:
     if value is None:
         return []

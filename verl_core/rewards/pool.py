@@ -14,9 +14,9 @@ from verl_core.config.errors import UserError
 from verl_core.config.schema import RewardConfig
 from verl_core.rewards.process import ScorerProcess
 from verl_core.rewards.registry import Setup, check_signature, default_scorer
-from verl_core.rewards.verdict import Failures, ScoreRequest, Verdict, failure_summary
+from verl_core.rewards.verdict import ScoreRequest, Verdict
 
-__all__ = ["Failures", "ScoreRequest", "ScorerPool", "Verdict", "failure_summary"]
+__all__ = ["ScoreRequest", "ScorerPool", "Verdict"]
 
 LARGEST_CHUNK = 256  # answers handed to a process at a time
 

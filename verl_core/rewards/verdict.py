@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -34,28 +33,6 @@ class Verdict:
     error: str | None = None
 
 
-@dataclass(frozen=True)
-class Failures:
-    """How many of `total` scores failed, and why, the most frequent reason first."""
-
-    total: int
-    reasons: dict[str, int]
-
-    @property
-    def count(self) -> int:
-        return sum(self.reasons.values())
-
-    @property
-    def every_one(self) -> bool:
-        """True when not one answer could be scored: the rule is broken, not the answers."""
-        return self.total > 0 and self.count == self.total
-
-    def __str__(self) -> str:
-        named = [f"{n} x {reason}" for reason, n in list(self.reasons.items())[:3]]
-        more = ["..."] if len(self.reasons) > 3 else []
-        return f"{self.count} of {self.total} scores failed" + (": " if named else "") + "; ".join(named + more)
-
-
 class UnusableGold(ValueError):
     """The row's ground truth cannot be compared with anything: the row is at fault, not the answer."""
 
@@ -65,12 +42,6 @@ class UnusableGold(ValueError):
 
 class WrongReturn(TypeError):
     """The rule returned something that is not a reward."""
-
-
-def failure_summary(verdicts: Iterable[Verdict]) -> Failures:
-    """Counts the failed verdicts by reason."""
-    every = list(verdicts)
-    return Failures(len(every), dict(Counter(v.error for v in every if v.error is not None).most_common()))
 
 
 def failed(reason: str) -> Verdict:
