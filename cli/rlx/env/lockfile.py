@@ -32,6 +32,16 @@ def _locked() -> list[dict[str, Any]]:
     return tomllib.loads(lock_file().read_text(encoding="utf-8"))["package"]
 
 
+def project() -> dict[str, Any]:
+    """pyproject.toml as it is, for those who read a part of it that has no function here."""
+    return _project()
+
+
+def packages() -> list[dict[str, Any]]:
+    """The `[[package]]` tables of uv.lock as they are: every version for every platform and extra."""
+    return _locked()
+
+
 def version() -> str:
     """rlx's version. Read from pyproject.toml: rlx is not installed inside its own environments."""
     return str(_project()["project"]["version"])
