@@ -7,7 +7,9 @@ import typer
 
 from rlx import ui
 from verl_core.config.compose import Resolved, resolve
+from verl_core.config.effective import effective
 from verl_core.config.errors import UserError
+from verl_core.config.unbuilt import unbuilt
 
 JSON_OPTION = typer.Option(False, "--json", help="Print one JSON value on stdout.")
 DRY_RUN_OPTION = typer.Option(False, "--dry-run", help="Say what would happen, write nothing.")
@@ -47,10 +49,7 @@ def existing(path: Path, what: str) -> Path:
     return path.expanduser()
 
 
-BUILT_ENGINES = ("hf",)
-
-
-def check_engine(engine: str) -> None:
-    """UserError for a rollout engine that this release plans for but does not run."""
-    if engine not in BUILT_ENGINES:
-        raise UserError(f"rollout.engine={engine} comes with a later release of rlx", "rollout.engine=hf runs today")
+def refuse_unbuilt(resolved: Resolved) -> None:
+    """UserError for a configuration that this release plans and dry-runs, but does not run."""
+    if parts := list(unbuilt(effective(resolved.config))):
+        raise UserError("\n  ".join(parts), "`rlx train ... --dry-run` and `rlx plan` work already")

@@ -76,7 +76,7 @@ def test_engine_of_a_later_release_is_refused_before_anything_is_made(rlx, tmp_p
     done = rlx("train", "smoke", "rollout.engine=vllm")
     assert done.returncode == 1
     assert "rollout.engine=vllm comes with a later release" in done.stderr
-    assert "hint: rollout.engine=hf" in done.stderr
+    assert "rollout.engine=hf runs today" in done.stderr
     assert all_paths(tmp_path) == []
 
 

@@ -8,17 +8,19 @@ __all__ = ["Entry", "entry", "implementation", "load_plugins", "names", "registe
 _PRESET = {
     "actor.loss_agg_mode": "token-mean",
     "actor.use_kl_loss": False,
+    "algorithm.filter_groups.enable": False,
     "algorithm.norm_adv_by_std_in_grpo": True,
     "algorithm.use_kl_in_reward": False,
 }
 
 
-def _algorithm(name: str, estimator: str, doc: str, changes: dict[str, object] | None = None) -> None:
+def _algorithm(
+    name: str, estimator: str, doc: str, changes: dict[str, object] | None = None, built: bool = True
+) -> None:
     """A preset: values for keys that are null."""
     options = {**_PRESET, "algorithm.adv_estimator": estimator, **(changes or {})}
-    register(
-        "algorithm", name, needs=entry("advantage", estimator).needs, keys=tuple(options), doc=doc, options=options
-    )
+    needs = entry("advantage", estimator).needs
+    register("algorithm", name, needs=needs, keys=tuple(options), doc=doc, options=options, built=built)
 
 
 def _many(kind: str, docs: dict[str, tuple[str, str]]) -> None:
@@ -66,8 +68,26 @@ _algorithm(
     "GRPO without the two biases: no division by the standard deviation or the length (arXiv 2503.20783).",
     {"algorithm.norm_adv_by_std_in_grpo": False, "actor.loss_agg_mode": "seq-mean-token-sum-norm"},
 )
+_algorithm(
+    "dapo",
+    "grpo",
+    "GRPO with clip-higher, token mean and dynamic sampling; its length penalty is reward.overlong_buffer (arXiv "
+    "2503.14476).",
+    {
+        "actor.clip_ratio_low": 0.2,
+        "actor.clip_ratio_high": 0.28,
+        "algorithm.filter_groups.enable": True,
+    },
+    built=False,
+)
 _algorithm("rloo", "rloo", "REINFORCE with a leave-one-out baseline (arXiv 2402.14740).")
 _algorithm("reinforce_plus_plus", "reinforce_plus_plus", "REINFORCE++ (arXiv 2501.03262).")
+for _name, _needs, _doc in (
+    ("sft", ("dataset",), "Supervised fine-tuning on the assistant's turns."),
+    ("dpo", ("dataset", "reference"), "Direct preference optimisation on pairs (arXiv 2305.18290)."),
+    ("reward_model", ("dataset",), "Bradley-Terry reward model on pairs (arXiv 2203.02155)."),
+):
+    register("algorithm", _name, needs=_needs, options=_PRESET, doc=_doc, built=False)
 register(
     "policy_loss",
     "vanilla",
@@ -104,7 +124,13 @@ _many(
     },
 )
 _many("engine", {"hf": ("verl_core.rollout.hf:HfEngine", "Plain torch in the trainer's process; any device.")})
+register("engine", "vllm", doc="vLLM in its own process.", built=False)
+register("engine", "sglang", doc="SGLang in its own process.", built=False)
 _many("transport", {"inplace": ("verl_core.weights.inplace:push", "Same process: the engine is handed the tensors.")})
+register("transport", "ipc", doc="CUDA memory handles between processes that share a GPU.", built=False)
+register("transport", "broadcast", doc="NCCL from trainer ranks to engine ranks.", built=False)
+register("transport", "delta", doc="Only values that changed, bit for bit.", built=False)
+register("transport", "disk", doc="safetensors in a shared folder.", built=False)
 _many(
     "executor",
     {

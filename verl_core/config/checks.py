@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from verl_core.config.catalogue import entry, names
-from verl_core.config.effective import effective, get, total_ranks, uses_reference
+from verl_core.config.effective import effective, get, strategies, total_ranks, uses_reference, uses_rollout
 from verl_core.config.no_effect import idle_keys
 from verl_core.config.ranges import out_of_range
 from verl_core.config.schema import PoolConfig, RlxConfig
@@ -40,7 +40,10 @@ def check(config: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]) 
         *_micro_batches(said, e),
         *_cluster(said, e),
         *_algorithm(said, e),
-        *_rollout(said, e),
+        *(_rollout(said, e) if uses_rollout(e) else ()),
+        *_reward(said, e),
+        *_parallel(said, e),
+        *_adapter(said, e),
     ]
     return Report(errors, [*idle_keys(config, e, origins, layers)])
 
@@ -142,7 +145,7 @@ def _cluster(said: _Said, e: RlxConfig) -> Iterator[str]:
         yield f"{', '.join(map(said, shorthand))}: shorthand for one pool, but cluster.pools names {', '.join(pools)}"
     if "cluster.nproc" in shorthand and len(shorthand) > 1:
         yield f"{', '.join(map(said, shorthand))}: cluster.nproc alone says the ranks of one machine"
-    roles = ["actor.pool", "rollout.pool"]
+    roles = ["actor.pool", *(["rollout.pool"] if uses_rollout(e) else [])]
     roles += ["ref.pool"] if uses_reference(e) else []
     roles += ["critic.pool"] if e.critic.enable else []
     for key in roles:
@@ -157,7 +160,8 @@ def _cluster(said: _Said, e: RlxConfig) -> Iterator[str]:
 
 def _algorithm(said: _Said, e: RlxConfig) -> Iterator[str]:
     """What the advantage estimator needs."""
-    assert e.algorithm.adv_estimator is not None
+    if e.algorithm.adv_estimator is None:
+        return
     name, needs = e.algorithm.adv_estimator, entry("advantage", e.algorithm.adv_estimator).needs
     if "group" in needs and e.rollout.n < 2:
         yield f"{said('rollout.n')}: {name} compares the answers of one prompt with each other and needs at least 2"
@@ -169,13 +173,54 @@ def _rollout(said: _Said, e: RlxConfig) -> Iterator[str]:
     """Engine, its pool and its limits."""
     r, ranks = e.rollout, _ranks(e, e.rollout.pool)
     size = "rollout.tensor_model_parallel_size"
-    if e.weights.type == "inplace" and r.pool != e.actor.pool and r.pool in e.cluster.pools:
+    if (e.weights.type == "inplace") != (r.engine == "hf"):
+        yield f"{said('weights.type')}: inplace goes with rollout.engine=hf and with no other; {said('rollout.engine')}"
+    elif e.weights.type == "inplace" and r.pool != e.actor.pool and r.pool in e.cluster.pools:
         pools = f"rollout.pool is {r.pool!r}, actor.pool {e.actor.pool!r}"
         yield f"{said('weights.type')} needs engine and actor in one process, but {pools}"
     if r.engine != "hf" and ranks % r.tensor_model_parallel_size:
         yield f"{said(size)} does not divide the {ranks} ranks of rollout.pool {r.pool!r}"
     if r.max_model_len is not None and r.max_model_len <= e.data.max_prompt_length:
         yield f"{said('rollout.max_model_len')} leaves no room for an answer: {said('data.max_prompt_length')}"
+
+
+def _reward(said: _Said, e: RlxConfig) -> Iterator[str]:
+    """The penalty of long answers; off, its other keys may be anything."""
+    buffer, longest = e.reward.overlong_buffer, e.data.max_response_length
+    if buffer.enable and not 1 <= buffer.len <= longest:
+        yield f"{said('reward.overlong_buffer.len')} is not in [1, {longest}]: {said('data.max_response_length')}"
+
+
+def _parallel(said: _Said, e: RlxConfig) -> Iterator[str]:
+    """Sizes of meshes against the ranks of their pool, for the back end that reads them."""
+    for role in ["actor", *(["critic"] if e.critic.enable else [])]:
+        section = get(e, role)
+        ranks, pool = _ranks(e, section.pool), f"{_ranks(e, section.pool)} ranks of pool {section.pool!r}"
+        if section.strategy == "fsdp":
+            sp, shards = section.ulysses_sequence_parallel_size, section.fsdp_config.fsdp_size
+            if ranks % sp:
+                yield f"{said(f'{role}.ulysses_sequence_parallel_size')} does not divide the {pool}"
+            if shards != -1 and (shards < 1 or ranks % shards):
+                yield f"{said(f'{role}.fsdp_config.fsdp_size')} does not divide the {pool} (-1: all of them)"
+            continue
+        m = section.megatron
+        tp, pp, cp = m.tensor_model_parallel_size, m.pipeline_model_parallel_size, m.context_parallel_size
+        if ranks % (tp * pp * cp):
+            keys = ("tensor_model_parallel_size", "pipeline_model_parallel_size", "context_parallel_size")
+            sizes = " x ".join(said(f"{role}.megatron.{key}") for key in keys)
+            yield f"{sizes} = {tp * pp * cp} does not divide the {pool}"
+        experts = m.expert_model_parallel_size * (m.expert_tensor_parallel_size or 1) * pp
+        if ranks % experts:
+            key = f"{role}.megatron.expert_model_parallel_size"
+            yield f"{said(key)} x expert tensor and pipeline sizes = {experts} does not divide the {pool}"
+    if e.critic.enable and len(strategies(e)) > 1 and e.critic.pool == e.actor.pool:
+        yield f"{said('critic.strategy')} differs from {said('actor.strategy')} on one pool: set critic.pool"
+
+
+def _adapter(said: _Said, e: RlxConfig) -> Iterator[str]:
+    """LoRA and what it cannot be combined with."""
+    if e.model.lora_rank and e.actor.strategy == "megatron":
+        yield f"{said('model.lora_rank')}: adapters are trained by {said('actor.strategy')} not, but by fsdp"
 
 
 def _ranks(e: RlxConfig, pool: str | None) -> int:

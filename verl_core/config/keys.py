@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from verl_core.config.typed import MISSING, Problem, leaf_types, steps, type_at
-from verl_core.config.verl_keys import FIXED, RENAMED, SUBTREES
+from verl_core.config.verl_keys import FIXED, RENAMED, RENAMED_VALUES, SUBTREES
 
 PREFIX = "actor_rollout_ref."
 SHARED = ("data", "critic", "algorithm", "reward", "trainer")
@@ -39,14 +39,16 @@ def translate(key: str, value: Any) -> Target | Problem:
     path = key.removeprefix(PREFIX)
     renamed = next((old for old in RENAMED if _inside(path, old)), None)
     if renamed:
-        new = RENAMED[renamed] + path[len(renamed) :]
-        return Target(new, value, f"{key} is {new} here")
-    if not _exists(path) and (rule := _rule(path)):
+        path = RENAMED[renamed] + path[len(renamed) :]
+    if (path in FIXED or not _exists(path)) and (rule := _rule(path)):
         accepted, text = rule
         if any(type(value) is type(item) and value == item for item in accepted):
             return Target(None, value, f"{key} needs no setting here: {text}")
         return Problem(key, value, f"veRL's key has no counterpart here: {text}")
-    return Target(path, value, f"{key} is {path} here" if path != key and _exists(path) else None)
+    if isinstance(value, str) and (path, value) in RENAMED_VALUES:
+        ours = RENAMED_VALUES[path, value]
+        return Target(path, ours, f"{key}={value} is {path}={ours} here")
+    return Target(path, value, f"{key} is {path} here" if path != key and (renamed or _exists(path)) else None)
 
 
 def translate_tree(tree: dict[str, Any]) -> TranslatedTree:
@@ -60,7 +62,7 @@ def translate_tree(tree: dict[str, Any]) -> TranslatedTree:
         if target.note:
             result.notes.append(target.note)
         if target.path is not None:
-            _assign(result, target.path, value)
+            _assign(result, target.path, target.value)
     return result
 
 
@@ -90,7 +92,8 @@ def _assignments(tree: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, 
         path = f"{prefix}{name}"
         own = leaf_types().get(path.removeprefix(PREFIX))
         free = typing.get_origin(own) is dict
-        if isinstance(item, dict) and item and not free:
+        holds_renamed = any(old.startswith(f"{path.removeprefix(PREFIX)}.") for old in RENAMED)
+        if isinstance(item, dict) and item and (holds_renamed or not free):
             yield from _assignments(item, f"{path}.")
         else:
             yield path, item

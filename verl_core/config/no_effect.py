@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from verl_core.config.catalogue import entry, names
-from verl_core.config.effective import get, uses_reference
+from verl_core.config.effective import get, uses_reference, uses_rollout
 from verl_core.config.schema import RlxConfig, ValKwargs
 
 _PRESET_KEYS = {key for name in names("algorithm") for key in (entry("algorithm", name).options or ())}
@@ -79,14 +79,49 @@ def _catalogue_rules(kind: str, chosen: str, keys: tuple[str, ...]) -> list[Rule
     return [
         Rule(
             (key,),
-            lambda c, key=key: key not in entry(kind, get(c, chosen)).keys,  # type: ignore[misc]
+            lambda c, key=key: get(c, chosen) is None or key not in entry(kind, get(c, chosen)).keys,  # type: ignore[misc]
             f"{chosen}=" + " or ".join(name for name in names(kind) if key in entry(kind, name).keys),
         )
         for key in keys
     ]
 
 
+def _back_end_rules(role: str) -> list[Rule]:
+    """Keys of the training back end that the role does not use."""
+
+    def uses(back_end: str) -> Condition:
+        return lambda c: get(c, role).strategy == back_end
+
+    own = f"{role}.strategy"
+    return [
+        Rule((f"{role}.megatron.",), uses("fsdp"), f"{own}=megatron"),
+        Rule((f"{role}.fsdp_config.", f"{role}.ulysses_sequence_parallel_size"), uses("megatron"), f"{own}=fsdp"),
+    ]
+
+
 RULES = [
+    Rule(
+        ("rollout.", "weights.", "reward.", "algorithm.adv_estimator", "algorithm.filter_groups."),
+        lambda c: not uses_rollout(c),
+        "algorithm.name=grpo or another that generates",
+    ),
+    *_back_end_rules("actor"),
+    *_back_end_rules("critic"),
+    Rule(
+        ("model.lora_alpha", "model.target_modules", "model.exclude_modules"),
+        lambda c: not c.model.lora_rank,
+        "model.lora_rank=16 or another rank",
+    ),
+    Rule(
+        ("reward.overlong_buffer.len", "reward.overlong_buffer.penalty_factor"),
+        lambda c: not c.reward.overlong_buffer.enable,
+        "reward.overlong_buffer.enable=true",
+    ),
+    Rule(
+        ("algorithm.filter_groups.metric", "algorithm.filter_groups.max_num_gen_batches"),
+        lambda c: not c.algorithm.filter_groups.enable,
+        "algorithm.filter_groups.enable=true",
+    ),
     Rule(
         ("critic.", "trainer.critic_warmup"),
         _no_critic,
@@ -128,7 +163,7 @@ RULES = [
         "actor.loss_agg_mode=seq-mean-token-sum-norm",
     ),
     Rule(
-        ("rollout.gpu_memory_utilization", "rollout.enforce_eager"),
+        ("rollout.gpu_memory_utilization", "rollout.enforce_eager", "rollout.max_num_batched_tokens"),
         lambda c: c.rollout.engine == "hf",
         "rollout.engine=vllm or sglang",
     ),

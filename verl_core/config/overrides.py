@@ -31,7 +31,8 @@ def parse(word: str) -> Override | Problem:
         key = key[1:]
         if not keys.is_verl_path(key):
             return Problem(f"+{key}", MISSING, f"keys here need no +: write {key}=...")
-    target = keys.translate(key, _read(text, MISSING))
+    read = _read(text, MISSING)
+    target = keys.translate(key, read)
     if isinstance(target, Problem):
         return target
     if target.path is None:
@@ -40,7 +41,7 @@ def parse(word: str) -> Override | Problem:
     if tp is MISSING:
         return Problem(target.path, _read(text, MISSING), "no such key", near_keys(target.path))
     try:
-        value = _text(text, tp) if _is_text(tp) else yaml_text.read(text)
+        value = target.value if target.value is not read else _text(text, tp) if _is_text(tp) else yaml_text.read(text)
     except ValueError as error:
         return Problem(target.path, text, f"not a YAML value: {error}")
     problems: list[Problem] = []

@@ -27,6 +27,8 @@ class Entry:
     options: Any = None
     device: str | None = None
     vendor: str | None = None
+    built: bool = True
+    """False for a name that plans and dry-runs, and whose code comes with a later release."""
 
 
 _ENTRIES: dict[tuple[str, str, str | None, str | None], Entry] = {}
@@ -43,6 +45,7 @@ def register(
     keys: tuple[str, ...] = (),
     doc: str = "",
     options: Any = None,
+    built: bool = True,
 ) -> Callable[[Any], Any]:
     """Registers an implementation: with `where` at once, else as a decorator of the class or function.
 
@@ -53,10 +56,10 @@ def register(
         key = (kind, name, device, vendor)
         if key in _ENTRIES:
             raise ValueError(f"{kind} {name!r} is already registered")
-        _ENTRIES[key] = Entry(kind, name, target, needs, keys, doc, options, device, vendor)
+        _ENTRIES[key] = Entry(kind, name, target, needs, keys, doc, options, device, vendor, built)
         return target
 
-    if where is not None or options is not None:
+    if where is not None or options is not None or not built:
         add(where)
     return add
 
@@ -80,10 +83,11 @@ def load_plugins() -> tuple[str, ...]:
     return tuple(point.name for point in found)
 
 
-def names(kind: str) -> list[str]:
-    """Registered names of a kind, in order of registration."""
+def names(kind: str, built: bool = False) -> list[str]:
+    """Registered names of a kind, in order of registration; `built`: only those whose code is there."""
     load_plugins()
-    return list(dict.fromkeys(entry.name for entry in _ENTRIES.values() if entry.kind == kind))
+    found = (entry for entry in _ENTRIES.values() if entry.kind == kind and (entry.built or not built))
+    return list(dict.fromkeys(entry.name for entry in found))
 
 
 def entry(kind: str, name: str, device: str | None = None, vendor: str | None = None) -> Entry:

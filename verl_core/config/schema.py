@@ -12,6 +12,7 @@ from verl_core.config.schema_roles import (
     CriticConfig,
     CriticModelConfig,
     FsdpConfig,
+    MegatronConfig,
     OptimConfig,
     PolicyLossConfig,
     RefConfig,
@@ -27,10 +28,13 @@ __all__ = [
     "CriticModelConfig",
     "CustomRewardConfig",
     "DataConfig",
+    "FilterGroupsConfig",
     "FsdpConfig",
     "KlCtrlConfig",
+    "MegatronConfig",
     "ModelConfig",
     "OptimConfig",
+    "OverlongBufferConfig",
     "PolicyLossConfig",
     "PoolConfig",
     "RefConfig",
@@ -91,6 +95,20 @@ class ModelConfig:
     """Fields of the model's config.json to override, e.g. {attention_dropout: 0.0}."""
     enable_gradient_checkpointing: bool = True
     """Recompute layer activations in the backward pass: less memory, about a third more compute."""
+    enable_activation_offload: bool = False
+    """Keep the activations that are not recomputed in host memory between forward and backward."""
+    use_liger: bool = False
+    """Liger's fused kernels for norms, rotary embeddings and gated MLPs."""
+    lora_rank: int = 0
+    """Rank of the low-rank adapter trained in place of the whole model (arXiv 2106.09685); 0: no adapter."""
+    lora_alpha: int = 16
+    """The adapter's output is scaled by lora_alpha / lora_rank (>= 1)."""
+    target_modules: str | list[str] = "all-linear"
+    """Modules that get an adapter: their names, or all-linear for every linear layer but the head."""
+    exclude_modules: list[str] | None = None
+    """Modules that get none."""
+    lora_adapter_path: str | None = None
+    """Adapter folder to start from; null: a fresh one."""
 
 
 @dataclass
@@ -135,6 +153,8 @@ class RolloutConfig:
     """Share of a GPU's memory for the engine's weights and KV cache, in (0, 1); vllm and sglang."""
     tensor_model_parallel_size: int = 1
     """GPUs one engine replica spans; vllm and sglang."""
+    max_num_batched_tokens: int = 8192
+    """Tokens the engine takes through the model at once (>= 1); vllm and sglang."""
     enforce_eager: bool = False
     """Do not capture CUDA graphs; vllm and sglang."""
     log_prob_micro_batch_size_per_gpu: int | None = None
@@ -161,9 +181,20 @@ class KlCtrlConfig:
 
 
 @dataclass
+class FilterGroupsConfig:
+    enable: bool | None = None
+    """Train only on groups whose answers differ in `metric`, and generate until a batch of them is full (DAPO, arXiv
+    2503.14476); null: the preset's."""
+    metric: Literal["reward", "acc"] = "acc"
+    """What must differ within a group."""
+    max_num_gen_batches: int = 0
+    """Batches generated for one step before it fails (>= 0; 0: no limit)."""
+
+
+@dataclass
 class AlgorithmConfig:
     name: str = "ppo"
-    """Preset of defaults (advantage, aggregation, KL placement): ppo, grpo, dr_grpo, rloo, reinforce_plus_plus."""
+    """Preset of defaults (advantage, aggregation, KL placement) by its name in docs/algorithms.md."""
     adv_estimator: str | None = None
     """Advantage estimator; null: the preset's."""
     gamma: float = 1.0
@@ -178,6 +209,8 @@ class AlgorithmConfig:
     """KL estimator of the reward penalty."""
     kl_ctrl: KlCtrlConfig = field(default_factory=KlCtrlConfig)
     """KL coefficient in the reward."""
+    filter_groups: FilterGroupsConfig = field(default_factory=FilterGroupsConfig)
+    """Dynamic sampling."""
 
 
 @dataclass
@@ -186,6 +219,17 @@ class CustomRewardConfig:
     """Python file with the user's reward function; null: the scorer of the row's data_source."""
     name: str = "compute_score"
     """Function in that file: (data_source, solution_str, ground_truth, extra_info=None) -> float | dict."""
+
+
+@dataclass
+class OverlongBufferConfig:
+    enable: bool = False
+    """Lower the training reward of an answer near the length limit, linearly over the last `len` tokens (DAPO, arXiv
+    2503.14476, eq. 13)."""
+    len: int = 0
+    """Tokens before data.max_response_length in which the penalty grows (in [1, max_response_length] when enabled)."""
+    penalty_factor: float = 1.0
+    """Penalty at the limit, in units of reward (>= 0)."""
 
 
 @dataclass
@@ -198,6 +242,8 @@ class RewardConfig:
     """Scorer processes (>= 1)."""
     timeout_s: float = 10.0
     """Hard wall-clock limit of one score, seconds (> 0)."""
+    overlong_buffer: OverlongBufferConfig = field(default_factory=OverlongBufferConfig)
+    """Penalty of answers that come near the length limit."""
 
 
 @dataclass
@@ -226,8 +272,10 @@ class ClusterConfig:
 
 @dataclass
 class WeightsConfig:
-    type: Literal["inplace"] = "inplace"
-    """How new weights reach the rollout engine. inplace: same process (hf engine)."""
+    type: Literal["inplace", "ipc", "broadcast", "delta", "disk"] | None = None
+    """How new weights reach the rollout engine. inplace: same process (hf); ipc: CUDA handles on the same GPU;
+    broadcast: NCCL to GPUs of another pool; delta: only the changed values; disk: a shared folder. null: inplace for
+    hf, ipc for another engine on the actor's pool, broadcast on a pool of its own."""
 
 
 @dataclass
@@ -279,6 +327,12 @@ class TrainerConfig:
 class RlxConfig:
     purpose: str = ""
     """One line shown by `rlx profile ls`."""
+    hardware: str = ""
+    """The smallest machines the profile is meant for; shown by `rlx profile ls`."""
+    memory: str = ""
+    """Memory that a GPU of them is expected to need, as `rlx plan` counts it; shown by `rlx profile ls`."""
+    time: str = ""
+    """Time that a step is expected to take there; shown by `rlx profile ls`."""
     data: DataConfig = field(default_factory=DataConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     actor: ActorConfig = field(default_factory=ActorConfig)

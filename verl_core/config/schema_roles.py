@@ -36,12 +36,40 @@ class FsdpConfig:
     """dtype of the stored (master) parameters and optimizer state."""
     dtype: Literal["float32", "bfloat16"] | None = None
     """dtype of forward and backward; null: bfloat16 on a GPU, float32 on the CPU."""
+    fsdp_size: int = -1
+    """Ranks that share one copy of the parameters; the pool is then a mesh of replicas x shards. -1: the whole pool."""
     reshard_after_forward: bool = True
     """Free gathered parameters between forward and backward: less memory, more communication."""
     param_offload: bool = False
     """Keep parameters in host memory while the role is idle."""
     optimizer_offload: bool = False
     """Keep optimizer state in host memory while the role is idle."""
+
+
+@dataclass
+class MegatronConfig:
+    tensor_model_parallel_size: int = 1
+    """Ranks that split every matrix (>= 1)."""
+    pipeline_model_parallel_size: int = 1
+    """Stages the layers are cut into (>= 1)."""
+    virtual_pipeline_model_parallel_size: int | None = None
+    """Chunks of layers a stage holds, interleaved; null: one."""
+    context_parallel_size: int = 1
+    """Ranks that split every sequence (>= 1)."""
+    expert_model_parallel_size: int = 1
+    """Ranks the experts of a layer are spread over (>= 1)."""
+    expert_tensor_parallel_size: int | None = None
+    """Ranks that split one expert; null: 1 for a model with experts."""
+    sequence_parallel: bool = True
+    """Split norms and residuals over the tensor-parallel ranks as well."""
+    use_distributed_optimizer: bool = True
+    """Spread the optimizer's state over the data-parallel ranks."""
+    param_offload: bool = False
+    """Keep parameters and gradients in host memory while the role is idle."""
+    optimizer_offload: bool = False
+    """Keep optimizer state in host memory while the role is idle."""
+    recompute_granularity: Literal["full", "selective"] | None = None
+    """Activations recomputed in the backward pass: whole layers, attention cores, or null: none."""
 
 
 @dataclass
@@ -54,6 +82,8 @@ class PolicyLossConfig:
 class ActorConfig:
     pool: str = "main"
     """Pool of cluster.pools the role runs on."""
+    strategy: Literal["fsdp", "megatron"] = "fsdp"
+    """Training back end: fsdp (PyTorch FSDP2) or megatron (Megatron-Lite, for the largest models)."""
     ppo_mini_batch_size: int = 256
     """Prompts an optimizer step (>= 1; divides data.train_batch_size)."""
     ppo_micro_batch_size_per_gpu: int | None = None
@@ -93,10 +123,14 @@ class ActorConfig:
     """KL estimator, http://joschu.net/blog/kl-approx.html."""
     grad_clip: float = 1.0
     """Largest gradient norm (> 0)."""
+    ulysses_sequence_parallel_size: int = 1
+    """Ranks that split every sequence, by attention heads (arXiv 2309.14509); strategy=fsdp."""
     optim: OptimConfig = field(default_factory=OptimConfig)
     """Optimizer."""
     fsdp_config: FsdpConfig = field(default_factory=FsdpConfig)
-    """Sharding and precision."""
+    """Sharding and precision; strategy=fsdp."""
+    megatron: MegatronConfig = field(default_factory=MegatronConfig)
+    """Mesh and memory; strategy=megatron."""
 
 
 @dataclass
@@ -123,6 +157,8 @@ class CriticConfig:
     """null: on when the advantage estimator needs values."""
     pool: str | None = None
     """Pool of the critic; null: the actor's."""
+    strategy: Literal["fsdp", "megatron"] | None = None
+    """Training back end; null: the actor's."""
     model: CriticModelConfig = field(default_factory=CriticModelConfig)
     """The critic's model; its value head is one linear layer, zero-initialised."""
     ppo_mini_batch_size: int | None = None
@@ -139,10 +175,14 @@ class CriticConfig:
     """null: the actor's."""
     grad_clip: float = 1.0
     """Largest gradient norm (> 0)."""
+    ulysses_sequence_parallel_size: int = 1
+    """Ranks that split every sequence, by attention heads; strategy=fsdp."""
     optim: OptimConfig = field(default_factory=lambda: OptimConfig(lr=1e-5))
     """Optimizer."""
     fsdp_config: FsdpConfig = field(default_factory=FsdpConfig)
-    """Sharding and precision."""
+    """Sharding and precision; strategy=fsdp."""
+    megatron: MegatronConfig = field(default_factory=MegatronConfig)
+    """Mesh and memory; strategy=megatron."""
 
 
 @dataclass

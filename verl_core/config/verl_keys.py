@@ -5,6 +5,7 @@ Paths stand without veRL's prefix `actor_rollout_ref.`. A key in none of the tab
 
 RENAMED = {
     "rollout.name": "rollout.engine",
+    "reward.reward_kwargs.overlong_buffer_cfg": "reward.overlong_buffer",
     "rollout.prompt_length": "data.max_prompt_length",
     "rollout.response_length": "data.max_response_length",
     "trainer.nnodes": "cluster.nnodes",
@@ -20,6 +21,9 @@ RENAMED = {
     "critic.optim.warmup_style": "critic.optim.lr_scheduler_type",
     "ray_kwargs.ray_init.address": "cluster.ray_address",
 }
+
+# values that have another name here
+RENAMED_VALUES = {("actor.strategy", "fsdp2"): "fsdp", ("critic.strategy", "fsdp2"): "fsdp"}
 
 _FSDP = "rlx trains with FSDP2"
 _BUDGET = "packing to a token budget is chosen by setting {}, in place of the micro-batch size"
@@ -45,15 +49,7 @@ FIXED: dict[str, tuple[tuple, str]] = {
     "model.use_shm": ((False,), "put the model on /dev/shm yourself and name that path in model.path"),
     "model.hf_config_path": ((None,), "override single fields with model.override_config"),
     "model.external_lib": ((None,), "packages add themselves through the entry-point group rlx.plugins"),
-    "model.enable_activation_offload": ((False,), "not built; model.enable_gradient_checkpointing saves memory"),
-    "model.use_liger": ((False,), "not built"),
     "model.use_fused_kernels": ((False, True), "log-probs are always computed in chunks, without whole logits"),
-    "model.lora_rank": ((0,), "LoRA is not built yet"),
-    "model.lora_alpha": ((), "LoRA is not built yet"),
-    "model.target_modules": ((), "LoRA is not built yet"),
-    "model.exclude_modules": ((None,), "LoRA is not built yet"),
-    "model.lora_adapter_path": ((None,), "LoRA is not built yet"),
-    "actor.strategy": (("fsdp", "fsdp2"), _FSDP),
     "actor.use_dynamic_bsz": ((False,), _BUDGET.format("actor.ppo_max_token_len_per_gpu")),
     "actor.ppo_micro_batch_size": ((None,), "set actor.ppo_micro_batch_size_per_gpu"),
     "actor.data_loader_seed": ((), _SEEDED),
@@ -62,7 +58,6 @@ FIXED: dict[str, tuple[tuple, str]] = {
     "actor.use_prefix_grouper": ((False,), "not built"),
     "actor.use_torch_compile": ((True, False), "rlx does not compile the loss"),
     "actor.freeze_vision_tower": ((False,), "no vision models"),
-    "actor.ulysses_sequence_parallel_size": ((1,), "sequence parallelism is not built"),
     "actor.entropy_from_logits_with_chunking": ((True, False), "entropy is always computed in chunks"),
     "actor.entropy_checkpointing": ((True, False), "entropy is always recomputed in the backward pass"),
     "actor.pad_to_length": ((False,), _PACKED),
@@ -82,7 +77,6 @@ FIXED: dict[str, tuple[tuple, str]] = {
         f"{role}.fsdp_config.{name}": rule
         for role in ("actor", "critic")
         for name, rule in {
-            "fsdp_size": ((-1,), "parameters are sharded over the whole pool"),
             "offload_policy": ((False,), "set param_offload and optimizer_offload beside it"),
             "forward_prefetch": ((True, False), "left to FSDP2"),
             "use_orig_params": ((True, False), "FSDP2 always keeps them"),
@@ -93,14 +87,12 @@ FIXED: dict[str, tuple[tuple, str]] = {
             "forward_only": ((), "roles that train do both"),
         }.items()
     },
-    "critic.strategy": (("fsdp", "fsdp2"), _FSDP),
     "critic.use_dynamic_bsz": ((False,), _BUDGET.format("critic.ppo_max_token_len_per_gpu")),
     "critic.ppo_micro_batch_size": ((None,), "set critic.ppo_micro_batch_size_per_gpu"),
     "critic.forward_micro_batch_size_per_gpu": ((None,), "values use critic.ppo_micro_batch_size_per_gpu"),
     "critic.forward_max_token_len_per_gpu": ((None,), "values use critic.ppo_max_token_len_per_gpu"),
     "critic.shuffle": ((False,), "actor.shuffle decides for both"),
     "critic.data_loader_seed": ((), _SEEDED),
-    "critic.ulysses_sequence_parallel_size": ((1,), "sequence parallelism is not built"),
     "critic.model.tokenizer_path": ((None,), _SAME_MODEL),
     "critic.model.trust_remote_code": ((), f"model.trust_remote_code: {_ONE_NAME}"),
     "critic.model.override_config": ((), f"model.override_config: {_ONE_NAME}"),
@@ -122,7 +114,6 @@ FIXED: dict[str, tuple[tuple, str]] = {
     "rollout.data_parallel_size": ((1,), "replicas fill the pool by themselves"),
     "rollout.expert_parallel_size": ((1,), "not built"),
     "rollout.pipeline_model_parallel_size": ((1,), "not built"),
-    "rollout.max_num_batched_tokens": ((), "not built; rollout.max_num_seqs bounds the batch"),
     "rollout.enable_chunked_prefill": ((True,), "left to the engine"),
     "rollout.enable_prefix_caching": ((True,), "left to the engine"),
     "rollout.free_cache_engine": ((True,), "an engine that shares a GPU always gives its cache back during updates"),
@@ -151,6 +142,8 @@ FIXED: dict[str, tuple[tuple, str]] = {
     "algorithm.use_pf_ppo": ((False,), "not built"),
     "algorithm.gdpo_reward_keys": ((), "GDPO is not built"),
     "algorithm.gdpo_reward_weights": ((), "GDPO is not built"),
+    "reward.overlong_buffer.log": ((True, False), "the penalty is always logged, as reward_part/overlong"),
+    "reward.reward_kwargs.max_resp_len": ((None,), "the length limit is data.max_response_length"),
     "reward.reward_manager.source": (("register",), "set reward.custom_reward_function.path"),
     "reward.reward_manager.name": (
         ("naive",),
@@ -205,8 +198,6 @@ SUBTREES = {
     "model.lora": "LoRA is not built yet",
     "actor.checkpoint": "checkpoints always hold model, optimizer and the rest; see docs/architecture.md",
     "critic.checkpoint": "checkpoints always hold model, optimizer and the rest; see docs/architecture.md",
-    "actor.megatron": "the Megatron back end is not built yet",
-    "critic.megatron": "the Megatron back end is not built yet",
     "ref.megatron": "the Megatron back end is not built yet",
     "actor.router_replay": "not built",
     "actor.profiler": "profiling is not built yet",
@@ -225,7 +216,6 @@ SUBTREES = {
     "critic.fsdp": "set critic.fsdp_config",
     "critic.model.fsdp_config": "set critic.fsdp_config",
     "algorithm.pf_ppo": "not built",
-    "algorithm.filter_groups": "dynamic sampling is not built yet",
     "algorithm.rollout_correction": "not built yet; see rollout.old_log_prob and trainer.parity",
     "reward.reward_manager": "set reward.custom_reward_function.path",
     "reward.reward_model": "reward models are not built yet",

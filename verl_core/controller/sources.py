@@ -12,6 +12,7 @@ from verl_core.controller.buffer import ReplayBuffer, Slot
 from verl_core.controller.seeds import draw_seed
 from verl_core.data.dataset import PromptRow
 from verl_core.data.loader import PromptLoader
+from verl_core.rewards.overlong import overlong_penalty
 from verl_core.rewards.pool import ScoreRequest, ScorerPool, Verdict
 from verl_core.rollout.agent_loop import AgentLoop, Generate, Task
 from verl_core.rollout.protocol import Sampling
@@ -63,6 +64,7 @@ class RolloutSource:
         self.loader, self.maker, self.buffer = loader, maker, buffer
         self.n = config.rollout.n
         self.sampling = train_sampling(config)
+        self.overlong = config.reward.overlong_buffer
         self._running: set[asyncio.Task] = set()
 
     def dispatch(self, step: int) -> None:
@@ -80,9 +82,18 @@ class RolloutSource:
     async def _fill(self, slot: Slot) -> None:
         uid = slot.row.uid
         try:
-            self.buffer.put(uid, await self.maker.make(slot.row, self.n, self.sampling, "rollout", slot.step))
+            group = await self.maker.make(slot.row, self.n, self.sampling, "rollout", slot.step)
+            if self.overlong.enable:
+                self._penalise_length(group)
+            self.buffer.put(uid, group)
         except Exception as error:  # handed to whoever takes the group; a source never swallows one
             self.buffer.fail(uid, error)
+
+    def _penalise_length(self, group: Sequence[Trajectory]) -> None:
+        for t in group:
+            penalty = overlong_penalty(len(t.response_ids), self.sampling.max_tokens, self.overlong)
+            t.reward += penalty
+            t.reward_parts = {**t.reward_parts, "overlong": penalty}
 
     async def close(self) -> None:
         for task in self._running:

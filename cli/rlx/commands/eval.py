@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from rlx import jobs, run_records, ui
-from rlx.arguments import JSON_OPTION, VERBOSE_OPTION, check_engine, existing, say, split_words
+from rlx.arguments import JSON_OPTION, VERBOSE_OPTION, existing, refuse_unbuilt, say, split_words
 from verl_core.config import write
 from verl_core.config.compose import PROJECT_FILE, Resolved, resolve
 from verl_core.config.effective import extras
@@ -43,7 +43,7 @@ def evaluate(
         existing(data, "--data")
     resolved = _resolve(model, run, words or [])
     say(resolved)
-    check_engine(resolved.config.rollout.engine)
+    refuse_unbuilt(resolved)
     resolved.config.trainer.logger = ["console"]  # an evaluation reports to nobody: no tracker's extra is needed
     options = jobs.options(config=_write_config(resolved), data=data, out=out, json=as_json)
     jobs.become(JOB, [model, *options, *(["-v"] if verbose else [])], extras(resolved.config))

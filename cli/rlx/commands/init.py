@@ -7,7 +7,8 @@ from pathlib import Path
 import typer
 
 from rlx import ui
-from rlx.arguments import BUILT_ENGINES, DRY_RUN_OPTION
+from rlx.arguments import DRY_RUN_OPTION
+from verl_core.config.catalogue import entry
 from verl_core.config.compose import profile_names, resolve
 from verl_core.config.errors import UserError
 from verl_core.config.files import data_root, templates_dir
@@ -83,7 +84,7 @@ def render(project: str, profile: str) -> dict[str, str]:
 
 def _rollout(engine: str) -> str:
     """The head of the rollout section: an engine that is not built yet is replaced, so that the project runs today."""
-    if engine in BUILT_ENGINES:
+    if entry("engine", engine).built:
         return "# rollout:"
     return f"rollout:\n  engine: hf  # the profile's own, {engine}, comes with a later release of rlx"
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import typer
 
-from rlx import plan as plans
+from rlx import dry_run as dry_runs
 from rlx import run_records, rundir, ui
-from rlx.arguments import DRY_RUN_OPTION, VERBOSE_OPTION, WORDS_HELP, check_engine, resolve_words
+from rlx.arguments import DRY_RUN_OPTION, VERBOSE_OPTION, WORDS_HELP, refuse_unbuilt, resolve_words
 from rlx.env import launch
 from verl_core.config.compose import Resolved
 from verl_core.config.effective import extras
@@ -34,9 +34,9 @@ def train(
     resolved = resolve_words(words or [], file, strict)
     job_args = [*(["--resume"] if resume else []), *(["--json"] if as_json else []), *(["-v"] if verbose else [])]
     if dry_run:
-        _show(plans.plan(resolved, resume, job_args), as_json)
+        _show(dry_runs.plan(resolved, resume, job_args), as_json)
         return
-    check_engine(resolved.config.rollout.engine)
+    refuse_unbuilt(resolved)
     planned = rundir.plan(resolved, resume)  # a taken name is an error before minutes are spent on an environment
     if changed := rundir.changes(planned, resolved):
         ui.note(f"the run goes on with other values than it began with: {', '.join(changed)}")
@@ -45,16 +45,18 @@ def train(
     run_dir = rundir.start(resolved, resume, environment=str(python.parent.parent))
     _say_start(resolved, run_dir, resume)
     trainer = resolved.config.trainer
-    launch.run_in(python, plans.JOB, [str(run_dir), *job_args], launch.cpu_threads(trainer.num_threads, trainer.device))
+    launch.run_in(
+        python, dry_runs.JOB, [str(run_dir), *job_args], launch.cpu_threads(trainer.num_threads, trainer.device)
+    )
 
 
-def _show(plan: plans.Plan, as_json: bool) -> None:
+def _show(plan: dry_runs.Plan, as_json: bool) -> None:
     for text in plan.absent:
         ui.warn(text)
     if as_json:
         ui.out_json(plan.values | {"absent": plan.absent})
     else:
-        plans.show(plan.values)
+        dry_runs.show(plan.values)
 
 
 def _say_start(resolved: Resolved, run_dir: Path, resume: bool) -> None:

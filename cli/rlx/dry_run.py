@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rlx import rundir, ui
-from rlx.arguments import BUILT_ENGINES
 from rlx.env import interpreter, launch, manager
 from verl_core.config.compose import Resolved
-from verl_core.config.effective import effective, extras, has_nvidia_driver, uses_reference
+from verl_core.config.effective import effective, extras, has_nvidia_driver, uses_reference, uses_rollout
 from verl_core.config.errors import EnvError
 from verl_core.config.schema import RlxConfig
+from verl_core.config.unbuilt import unbuilt
 
 JOB = "verl_core.controller.job"
 
@@ -103,7 +103,9 @@ def _batch(config: RlxConfig) -> dict[str, Any]:
 
 def _roles(config: RlxConfig) -> dict[str, str]:
     """Role -> pool, for the roles this run has."""
-    roles = {"actor": config.actor.pool, "rollout": config.rollout.pool}
+    roles: dict[str, str | None] = {"actor": config.actor.pool}
+    if uses_rollout(config):
+        roles["rollout"] = config.rollout.pool
     if uses_reference(config):
         roles["ref"] = config.ref.pool
     if config.critic.enable:
@@ -138,8 +140,7 @@ def _state(environment: manager.Environment) -> str:
 
 def _absent(config: RlxConfig) -> Iterator[str]:
     """What the real run would stop at, or fetch, on this machine."""
-    if config.rollout.engine not in BUILT_ENGINES:
-        yield f"rollout.engine: {config.rollout.engine} comes with a later release of rlx; hf runs today"
+    yield from unbuilt(config)
     for key, files in (("data.train_files", config.data.train_files), ("data.val_files", config.data.val_files)):
         for file in [files] if isinstance(files, str) else files or []:
             if not file.startswith("builtin:") and not _exists(file):
