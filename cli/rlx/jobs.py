@@ -7,14 +7,22 @@ from rlx import ui
 from rlx.env import interpreter, launch, manager
 
 
-def become(job: str, args: Sequence[str], extras: Sequence[str], dry_run: bool = False, as_json: bool = False) -> None:
+def become(
+    job: str,
+    args: Sequence[str],
+    extras: Sequence[str],
+    dry_run: bool = False,
+    as_json: bool = False,
+    uses_gpu: bool = False,
+) -> None:
     """Become the job in the environment of `extras`.
 
     A dry run becomes the job with --dry-run where its environment is at hand; where it is not, the launch line and a
     warning are all there is to say, and nothing is made. `as_json` is for that line; the job's own is among `args`.
+    `uses_gpu`: no environment is made for an NVIDIA driver that is too old for it.
     """
     if not dry_run:
-        launch.become(job, args, extras)
+        launch.become(job, args, extras, uses_gpu=uses_gpu)
     if interpreter.chosen() or manager.environment(extras).complete():
         launch.become(job, [*args, "--dry-run"], extras)
     environment = manager.environment(extras)

@@ -14,11 +14,14 @@ from verl_core.config.errors import EnvError
 from verl_core.config.files import source_paths
 
 
-def python_for(extras: Sequence[str]) -> Path:
-    """The interpreter a job with these extras runs in: RLX_PYTHON's, else that of an environment made if need be."""
+def python_for(extras: Sequence[str], uses_gpu: bool = True) -> Path:
+    """The interpreter a job with these extras runs in: RLX_PYTHON's, else that of an environment made if need be.
+
+    `uses_gpu`: no environment is made for an NVIDIA driver that is too old for it.
+    """
     named = interpreter.chosen()
     if named is None:
-        return manager.ensure(manager.environment(extras)).python
+        return manager.ensure(manager.environment(extras), uses_gpu=uses_gpu).python
     interpreter.check(named, lockfile.check_extras(extras))
     return Path(named)
 
@@ -56,9 +59,11 @@ def cpu_threads(n_threads: int | None, device: str) -> int | None:
     return 1 if device == "cpu" or not has_nvidia_driver() else None
 
 
-def become(job: str, args: Sequence[str], extras: Sequence[str], threads: int | None = 1) -> NoReturn:
-    """Become the job in the environment of `extras`, made now if need be."""
-    run_in(python_for(extras), job, args, threads)
+def become(
+    job: str, args: Sequence[str], extras: Sequence[str], threads: int | None = 1, uses_gpu: bool = False
+) -> NoReturn:
+    """Become the job in the environment of `extras`, made now if need be; `uses_gpu` as in `python_for`."""
+    run_in(python_for(extras, uses_gpu), job, args, threads)
 
 
 def run_in(python: Path, job: str, args: Sequence[str], threads: int | None) -> NoReturn:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rlx import ui
-from rlx.env import lockfile, uv
+from rlx.env import lockfile, preflight, uv
 from verl_core.config.errors import EnvError
 from verl_core.config.files import cache_dir, lock_dir
 
@@ -60,10 +60,11 @@ def environment(extras: Sequence[str]) -> Environment:
     return Environment(chosen, envs_dir() / "-".join([*chosen, lockfile.environment_key()]))
 
 
-def ensure(wanted: Environment, verify: bool = False) -> Environment:
+def ensure(wanted: Environment, verify: bool = False, uses_gpu: bool = True) -> Environment:
     """Make the environment, or reuse it; `verify` lets uv look over a complete one as well.
 
-    A second process that asks at the same time waits for the first. Raises EnvError.
+    `uses_gpu`: an NVIDIA driver too old for the lock refuses. A second process that asks at the same time waits for the
+    first. Raises EnvError.
     """
     if not verify and _current(wanted):
         return wanted
@@ -74,6 +75,7 @@ def ensure(wanted: Environment, verify: bool = False) -> Environment:
         fresh = not wanted.complete()
         if fresh:
             shutil.rmtree(wanted.folder, ignore_errors=True)  # what a killed sync left may lack files inside packages
+            preflight.check(wanted.extras, wanted.folder, uses_gpu)
         try:
             _download(wanted)
             _write_marker(wanted)
