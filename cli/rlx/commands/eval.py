@@ -46,7 +46,8 @@ def evaluate(
     refuse_unbuilt(resolved)
     resolved.config.trainer.logger = ["console"]  # an evaluation reports to nobody: no tracker's extra is needed
     options = jobs.options(config=_write_config(resolved), data=data, out=out, json=as_json)
-    jobs.become(JOB, [model, *options, *(["-v"] if verbose else [])], extras(resolved.config))
+    uses_gpu = resolved.config.trainer.device != "cpu"
+    jobs.become(JOB, [model, *options, *(["-v"] if verbose else [])], extras(resolved.config), uses_gpu=uses_gpu)
 
 
 def _check_source(model: str) -> Path | None:

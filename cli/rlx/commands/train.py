@@ -41,7 +41,7 @@ def train(
     if changed := rundir.changes(planned, resolved):
         ui.note(f"the run goes on with other values than it began with: {', '.join(changed)}")
     wanted = extras(resolved.config)
-    python = launch.python_for(wanted)
+    python = launch.python_for(wanted, uses_gpu=resolved.config.trainer.device != "cpu")
     run_dir = rundir.start(resolved, resume, environment=str(python.parent.parent))
     _say_start(resolved, run_dir, resume)
     trainer = resolved.config.trainer
