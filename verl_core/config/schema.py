@@ -7,6 +7,7 @@ count prompts, micro-batch counts sequences, token budgets count tokens. `None` 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from verl_core.config.schema_launch import DockerConfig, KuberayConfig, LaunchConfig, SlurmConfig
 from verl_core.config.schema_roles import (
     ActorConfig,
     CriticConfig,
@@ -28,9 +29,12 @@ __all__ = [
     "CriticModelConfig",
     "CustomRewardConfig",
     "DataConfig",
+    "DockerConfig",
     "FilterGroupsConfig",
     "FsdpConfig",
     "KlCtrlConfig",
+    "KuberayConfig",
+    "LaunchConfig",
     "MegatronConfig",
     "ModelConfig",
     "OptimConfig",
@@ -41,6 +45,7 @@ __all__ = [
     "RewardConfig",
     "RlxConfig",
     "RolloutConfig",
+    "SlurmConfig",
     "TrainerConfig",
     "ValKwargs",
     "WarmupConfig",
@@ -344,4 +349,5 @@ class RlxConfig:
     warmup: WarmupConfig = field(default_factory=WarmupConfig)
     weights: WeightsConfig = field(default_factory=WeightsConfig)
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    launch: LaunchConfig = field(default_factory=LaunchConfig)
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
