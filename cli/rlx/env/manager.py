@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,10 +60,15 @@ def environment(extras: Sequence[str]) -> Environment:
     return Environment(chosen, envs_dir() / "-".join([*chosen, lockfile.environment_key()]))
 
 
-def ensure(wanted: Environment, verify: bool = False, uses_gpu: bool = True) -> Environment:
+def ensure(
+    wanted: Environment,
+    verify: bool = False,
+    uses_gpu: bool = True,
+    make: Callable[[Environment], None] | None = None,
+) -> Environment:
     """Make the environment, or reuse it; `verify` lets uv look over a complete one as well.
 
-    `uses_gpu`: an NVIDIA driver too old for the lock refuses. A second process that asks at the same time waits for the
+    `make` fills the folder in place of `uv sync` and makes its own checks. `uses_gpu`: an NVIDIA driver too old for the lock refuses. A second process that asks at the same time waits for the
     first. Raises EnvError.
     """
     if not verify and _current(wanted):
@@ -75,9 +80,10 @@ def ensure(wanted: Environment, verify: bool = False, uses_gpu: bool = True) -> 
         fresh = not wanted.complete()
         if fresh:
             shutil.rmtree(wanted.folder, ignore_errors=True)  # what a killed sync left may lack files inside packages
-            preflight.check(wanted.extras, wanted.folder, uses_gpu)
+            if make is None:
+                preflight.check(wanted.extras, wanted.folder, uses_gpu)
         try:
-            _download(wanted)
+            (make or _download)(wanted)
             _write_marker(wanted)
         except BaseException:
             if fresh:  # a full disk, an interrupt: give the space back

@@ -70,12 +70,12 @@ def check_space(folder: Path, download_bytes: int, environment_bytes: int) -> No
     """
     cache, home = existing_parent(uv_cache()), existing_parent(folder)
     needed = int(download_bytes * UNPACKED)
-    _check_free(cache, needed, "uv's cache", "UV_CACHE_DIR")
+    check_free(cache, needed, "uv's cache", "UV_CACHE_DIR")
     if home.stat().st_dev != cache.stat().st_dev:
-        _check_free(home, int(environment_bytes * UNPACKED), "the environment", "RLX_ENVS")
+        check_free(home, int(environment_bytes * UNPACKED), "the environment", "RLX_ENVS")
 
 
-def _check_free(place: Path, needed: int, what: str, variable: str) -> None:
+def check_free(place: Path, needed: int, what: str, variable: str) -> None:
     free = shutil.disk_usage(place).free
     if free < needed:
         raise EnvError(
