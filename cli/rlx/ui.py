@@ -95,12 +95,12 @@ class Progress:
 
 @contextmanager
 def download_progress(doing: str, total_bytes: int) -> Iterator[Progress]:
-    """A progress bar in bytes, on a terminal."""
+    """A progress bar in bytes; nothing where stderr is not a terminal."""
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
-    with Bar(*columns, console=_console(True), transient=True) as bar:
+    with Bar(*columns, console=_console(True), transient=True, disable=not interactive()) as bar:
         yield Progress(bar, bar.add_task(doing, total=total_bytes))
 
 

@@ -1,5 +1,8 @@
 """`rlx env sync`: make an environment, or look over one."""
 
+import os
+from pathlib import Path
+
 import typer
 
 from rlx import ui
@@ -16,7 +19,23 @@ def sync(
     engine: Engine = ENGINE,
     backend: Backend = BACKEND,
     extra: list[str] = EXTRA,
+    archive: Path = typer.Option(
+        None,
+        "--from",
+        metavar="FILE",
+        help="An archive of `rlx env pack`; named alone, all that it holds is installed.",
+    ),
+    offline: bool = typer.Option(False, "--offline", help="Never use the network: only uv's cache and the archive."),
 ) -> None:
     """Make an environment, or check one, and print its folder."""
-    wanted = wanted_environment(words, engine, backend, extra)
-    ui.out(str(manager.ensure(wanted, verify=True).folder))
+    if offline:
+        os.environ["UV_OFFLINE"] = "1"
+    if archive is None:
+        environment = manager.ensure(wanted_environment(words, engine, backend, extra), verify=True)
+    else:
+        from rlx.env import unpack
+
+        named = words or engine or backend or extra
+        wanted = wanted_environment(words, engine, backend, extra) if named else unpack.held(archive)
+        environment = unpack.sync_from(archive, wanted, offline)
+    ui.out(str(environment.folder))

@@ -68,8 +68,8 @@ def ensure(
 ) -> Environment:
     """Make the environment, or reuse it; `verify` lets uv look over a complete one as well.
 
-    `make` fills the folder in place of `uv sync` and makes its own checks. `uses_gpu`: an NVIDIA driver too old for the lock refuses. A second process that asks at the same time waits for the
-    first. Raises EnvError.
+    `make` fills the folder in place of `uv sync` and makes its own checks. `uses_gpu`: an NVIDIA driver too old for the
+    lock refuses. A second process that asks at the same time waits for the first. Raises EnvError.
     """
     if not verify and _current(wanted):
         return wanted

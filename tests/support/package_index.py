@@ -1,0 +1,177 @@
+"""A small package index on this machine, with tiny packages made here, and an rlx whose lock is made from it."""
+
+import base64
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import threading
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+from rlx.env import uv
+from tests.conftest import ROOT, command_variables
+
+BACKEND = """
+import pathlib, zipfile
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    name = "{name}-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(pathlib.Path(folder) / name, "w") as out:
+        for member, text in {files!r}.items():
+            out.writestr(member, text)
+    return name
+"""
+
+
+def wheel_files(name: str, body: str) -> dict[str, str]:
+    """Member -> text of a pure wheel with one module."""
+    info = f"{name}-1.0.dist-info"
+    files = {
+        f"{name}.py": body,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    rows = [f"{member},{_record_hash(text)},{len(text)}" for member, text in files.items()]
+    return {**files, f"{info}/RECORD": "\n".join([*rows, f"{info}/RECORD,,"]) + "\n"}
+
+
+def _record_hash(text: str) -> str:
+    return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+
+
+def wheel(name: str, body: str, tag: str = "py3-none-any") -> tuple[str, bytes]:
+    """(file name, content)."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as out:
+        for member, text in wheel_files(name, body).items():
+            out.writestr(zipfile.ZipInfo(member), text)
+    return f"{name}-1.0-{tag}.whl", content.getvalue()
+
+
+def source(name: str, body: str) -> tuple[str, bytes]:
+    """A source distribution that brings its own build back end, so that building it fetches nothing."""
+    files = {
+        "pyproject.toml": f'[project]\nname = "{name}"\nversion = "1.0"\n'
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\nbackend-path = ["."]\n',
+        "backend.py": BACKEND.format(name=name, files=wheel_files(name, body)),
+        "PKG-INFO": f"Metadata-Version: 2.2\nName: {name}\nVersion: 1.0\n",
+    }
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as out:
+        for member, text in files.items():
+            entry = tarfile.TarInfo(f"{name}-1.0/{member}")
+            entry.size = len(text.encode())
+            out.addfile(entry, io.BytesIO(text.encode()))
+    return f"{name}-1.0.tar.gz", content.getvalue()
+
+
+class Index:
+    """A PEP 691 index. `requests` lists (file name, Range header) of the files asked for; `changed` replaces what is
+    sent of a file, and a file in `cut` ends after so many bytes, once."""
+
+    def __init__(self, files: Mapping[str, bytes]):
+        self.files = dict(files)
+        self.requests: list[tuple[str, str | None]] = []
+        self.changed: dict[str, bytes] = {}
+        self.cut: dict[str, int] = {}
+        index = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                index._answer(self)
+
+            do_HEAD = do_GET  # uv asks first whether it may read a part
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def _answer(self, request: BaseHTTPRequestHandler) -> None:
+        kind, name = request.path.strip("/").split("/")[:2]
+        if kind == "simple":
+            self._listing(request, name)
+        elif name in self.files:
+            self._file(request, name)
+        else:
+            request.send_error(404)
+
+    def _listing(self, request: BaseHTTPRequestHandler, project: str) -> None:
+        files = [
+            {
+                "filename": name,
+                "url": f"{self.url}/files/{name}",
+                "hashes": {"sha256": hashlib.sha256(content).hexdigest()},
+                "size": len(content),
+            }
+            for name, content in self.files.items()
+            if name.split("-")[0] == project
+        ]
+        text = json.dumps({"meta": {"api-version": "1.1"}, "name": project, "files": files}).encode()
+        request.send_response(200)
+        request.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
+        request.send_header("Content-Length", str(len(text)))
+        request.end_headers()
+        request.wfile.write(text)
+
+    def _file(self, request: BaseHTTPRequestHandler, name: str) -> None:
+        content, wanted = self.changed.get(name, self.files[name]), request.headers.get("Range")
+        if request.command == "GET":
+            self.requests.append((name, wanted))
+        first = int(wanted.removeprefix("bytes=").split("-")[0]) if wanted else 0
+        request.send_response(206 if wanted else 200)
+        request.send_header("Content-Length", str(len(content) - first))
+        request.end_headers()
+        if request.command == "GET":
+            request.wfile.write(content[first : self.cut.pop(name, None)])
+
+
+@contextmanager
+def serving(files: Mapping[str, bytes]) -> Iterator[Index]:
+    index = Index(files)
+    thread = threading.Thread(target=index.server.serve_forever, kwargs={"poll_interval": 0.05})
+    thread.start()
+    try:
+        yield index
+    finally:
+        index.server.shutdown()
+        index.server.server_close()
+        thread.join()
+
+
+def small_rlx(folder: Path, index_url: str, extras: Mapping[str, list[str]]) -> Path:
+    """A copy of rlx's source in `folder` whose extras are these, locked from the index."""
+    for name in ("cli", "verl_core", "profiles", "templates"):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    lines = "\n".join(f"{name} = {json.dumps(packages)}" for name, packages in extras.items())
+    (folder / "pyproject.toml").write_text(
+        '[project]\nname = "rlx"\nversion = "0.1.0"\nrequires-python = ">=3.12"\n'
+        f'dependencies = ["uv>=0.8"]\n[project.optional-dependencies]\n{lines}\n'
+        f'[[tool.uv.index]]\nurl = "{index_url}/simple"\ndefault = true\n'
+    )
+    lock(folder)
+    return folder
+
+
+def lock(folder: Path) -> None:
+    command = [uv.find(), "lock", "-q", "--python", sys.executable, "--project", str(folder)]
+    environ = {**os.environ, "UV_CACHE_DIR": str(folder / ".uv-cache")}
+    subprocess.run(command, env=environ, check=True)
+
+
+def run_rlx(
+    source_tree: Path, cwd: Path, *words: str, env: Mapping[str, str | None] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The command of that copy."""
+    variables = command_variables({"RLX_PYTHON": None, **(env or {})}, (source_tree / "cli", source_tree))
+    return subprocess.run(
+        [sys.executable, "-m", "rlx", *words], cwd=cwd, env=variables, capture_output=True, text=True, check=False
+    )
