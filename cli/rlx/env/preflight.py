@@ -23,7 +23,7 @@ def check(extras: Sequence[str], folder: Path, uses_gpu: bool = True) -> None:
     from running: interpreter, platform, C library, driver (when `uses_gpu`), space, network. About 0.3 s."""
     check_python()
     check_platform()
-    packages = locked_packages(extras)
+    packages = locked_packages(tuple(extras))
     glibc.check(packages)
     if uses_gpu:
         driver.check(packages)

@@ -2,8 +2,9 @@
 
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,7 +21,8 @@ class Package:
     largest: int = 0  # bytes of the largest file that fits here
 
 
-def locked_packages(extras: Sequence[str]) -> list[Package]:
+@cache
+def locked_packages(extras: tuple[str, ...]) -> list[Package]:
     """The packages of an environment of these extras, here. uv evaluates which extras take which; about 50 ms.
 
     Raises EnvError when uv cannot read the lock.
