@@ -3,7 +3,21 @@ trackers, data sets, scorers. So the command knows that GRPO has no critic befor
 
 from verl_core.config.registry import Entry, entry, implementation, load_plugins, names, register
 
-__all__ = ["Entry", "entry", "implementation", "load_plugins", "names", "register"]
+__all__ = ["KINDS", "Entry", "entry", "implementation", "load_plugins", "names", "register"]
+
+KINDS = {
+    "algorithm.name": "algorithm",
+    "algorithm.adv_estimator": "advantage",
+    "algorithm.kl_penalty": "kl",
+    "actor.policy_loss.loss_mode": "policy_loss",
+    "actor.loss_agg_mode": "aggregation",
+    "actor.kl_loss_type": "kl",
+    "critic.loss_agg_mode": "aggregation",
+    "rollout.engine": "engine",
+    "weights.type": "transport",
+    "trainer.logger": "tracker",
+}
+"""Keys whose value is the name of an entry, or a list of names, and the kind of entry."""
 
 _PRESET = {
     "actor.loss_agg_mode": "token-mean",

@@ -1,10 +1,11 @@
 """What cannot be right, found before anything starts: all of it at once, with the numbers."""
 
+import dataclasses
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from verl_core.config.catalogue import entry, names
+from verl_core.config.catalogue import KINDS, entry, names
 from verl_core.config.effective import effective, get, strategies, total_ranks, uses_reference, uses_rollout
 from verl_core.config.no_effect import idle_keys
 from verl_core.config.ranges import out_of_range
@@ -18,6 +19,11 @@ TOKEN_BUDGETS = {  # key: the count of sequences that excludes it
     "rollout.log_prob_max_token_len_per_gpu": "rollout.log_prob_micro_batch_size_per_gpu",
 }
 
+SHORTHAND = ("cluster.nproc", "cluster.nnodes", "cluster.n_gpus_per_node")
+
+MAY_BE_EMPTY = ("purpose", "hardware", "memory", "time")
+"""Keys of text that only a person reads."""
+
 LONGEST_NAME = 200  # bytes; file systems take 255, and files beside the folder may carry its name
 
 
@@ -29,12 +35,9 @@ class Report:
 
 def check(config: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]) -> Report:
     """Errors, and keys without effect. `origins` says who set each key, `layers` in which order (lowest first)."""
-    said = _Said(config, origins)
-    errors = [*_names(said), *_folders(said)]
-    errors += [f"{said(key)} is not in {allowed}" for key, allowed in out_of_range(config)]
-    if errors:  # the arithmetic would only repeat them
+    if errors := each_key(config, origins):  # the arithmetic would only repeat them
         return Report(errors)
-    e = effective(config)
+    said, e = _Said(config, origins), effective(config)
     errors = [
         *_batches(said, e),
         *_micro_batches(said, e),
@@ -46,6 +49,13 @@ def check(config: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]) 
         *_adapter(said, e),
     ]
     return Report(errors, [*idle_keys(config, e, origins, layers)])
+
+
+def each_key(config: RlxConfig, origins: Mapping[str, str]) -> list[str]:
+    """What is wrong with single keys, whatever the others are."""
+    said = _Said(config, origins)
+    ranges = [f"{said(key)} is not in {allowed}" for key, allowed in out_of_range(config)]
+    return [*_names(said), *_folders(said), *_empty(said), *ranges]
 
 
 class _Said:
@@ -77,18 +87,13 @@ class _Said:
 
 def _names(said: _Said) -> Iterator[str]:
     """Names that must be in the catalogue."""
-    known = {
-        "algorithm.name": names("algorithm"),
-        "algorithm.adv_estimator": names("advantage"),
-        "actor.policy_loss.loss_mode": names("policy_loss"),
-        "critic.loss_agg_mode": names("aggregation"),
-    }
-    for key, choices in known.items():
-        value = said.value(key)
-        if value is not None and value not in choices:
-            near = difflib.get_close_matches(str(value), choices, n=1)
-            question = f"; did you mean {near[0]}?" if near else ""
-            yield f"{said(key)}: expected one of {', '.join(choices)}{question}"
+    for key, kind in KINDS.items():
+        given, choices = said.value(key), names(kind)
+        for value in given if isinstance(given, list) else [given]:
+            if value is not None and value not in choices:
+                near = difflib.get_close_matches(str(value), choices, n=1)
+                question = f"; did you mean {near[0]}?" if near else ""
+                yield f"{said(key)}: expected one of {', '.join(choices)}{question}"
 
 
 def _folders(said: _Said) -> Iterator[str]:
@@ -99,6 +104,25 @@ def _folders(said: _Said) -> Iterator[str]:
             yield f"{said(key)}: expected the name of one folder, without / (trainer.default_local_dir says where)"
         elif isinstance(value, str) and len(value.encode()) > LONGEST_NAME:
             yield f"{said(key)}: {len(value.encode())} bytes are too long for a folder's name, {LONGEST_NAME} fit"
+
+
+def _empty(said: _Said) -> Iterator[str]:
+    """Text that names something and is empty. Free mappings may hold empty text; null, where it is allowed, unsets."""
+    for key in _empty_texts(said.config, ""):
+        if key not in MAY_BE_EMPTY:
+            yield f"{said(key)}: expected text that is not empty"
+
+
+def _empty_texts(value: object, path: str) -> Iterator[str]:
+    """Keys with an empty text, list positions and pools included."""
+    if value == "":
+        yield path
+    elif dataclasses.is_dataclass(value):
+        for item in dataclasses.fields(value):
+            yield from _empty_texts(getattr(value, item.name), f"{path}.{item.name}" if path else item.name)
+    elif isinstance(value, list):
+        for i, item in enumerate(value):
+            yield from _empty_texts(item, f"{path}[{i}]")
 
 
 def _batches(said: _Said, e: RlxConfig) -> Iterator[str]:
@@ -140,7 +164,7 @@ def _micro_batches(said: _Said, e: RlxConfig) -> Iterator[str]:
 def _cluster(said: _Said, e: RlxConfig) -> Iterator[str]:
     """Pools and executors."""
     pools = e.cluster.pools
-    shorthand = [key for key in ("cluster.nproc", "cluster.nnodes", "cluster.n_gpus_per_node") if said.given(key)]
+    shorthand = [key for key in SHORTHAND if said.given(key) and said.value(key) != get(RlxConfig(), key)]
     if said.config.cluster.pools and shorthand:
         yield f"{', '.join(map(said, shorthand))}: shorthand for one pool, but cluster.pools names {', '.join(pools)}"
     if "cluster.nproc" in shorthand and len(shorthand) > 1:

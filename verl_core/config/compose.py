@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_core.config import checks
-from verl_core.config.errors import UserError
+from verl_core.config.errors import ConfigError, UserError
 from verl_core.config.layers import Layer, profile_names, read_layers
 from verl_core.config.merge import assign, interpolate, overlay
 from verl_core.config.overrides import Override, parse
@@ -20,6 +20,17 @@ __all__ = ["PROJECT_FILE", "Resolved", "load_tree", "profile_names", "resolve"]
 
 PROJECT_FILE = "rlx.yaml"
 COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One value that a layer sets."""
+
+    origin: str
+    key: str
+    """Dotted, with list positions in brackets."""
+    value: Any
+    """As written: an interpolation is not resolved."""
 
 
 @dataclass
@@ -34,6 +45,8 @@ class Resolved:
     """Name for `<profile>-<n>`: the profile's, also when a file names it by `extends:`."""
     notes: list[str] = field(default_factory=list)
     """How veRL's keys were read; never errors."""
+    settings: list[Setting] = field(default_factory=list)
+    """Everything that the layers set, lowest layer first."""
 
 
 def resolve(
@@ -54,20 +67,25 @@ def resolve(
     name, layers = read_layers(profile, file)
     words = [parse(word) for word in overrides]
     given = [word for word in words if isinstance(word, Override) and word.path]
-    _stop(
-        [
-            *(failure for layer in layers for failure in layer.failures),
-            *(word.line(COMMAND_LINE) for word in words if isinstance(word, Problem)),
-        ]
-    )
-    tree = _merge(layers, given)
-    config = load_tree(tree, "after interpolation")
-    origins = _origins(tree, layers, given)
+    failures = [
+        *(problem.line(layer.origin) for layer in layers for problem in layer.problems),
+        *(word.line(COMMAND_LINE) for word in words if isinstance(word, Problem)),
+    ]
+    settings = _settings(layers, given)
+    try:
+        tree = _merge(layers, given, settings)
+        config = load_tree(tree, "after interpolation")
+    except ConfigError as error:
+        raise _refusal([*failures, *error.problems]) from None
+    origins = _origins(tree, settings)
+    if failures:  # the rest is looked at key by key; sums would be made of values that nobody asked for
+        raise _refusal([*failures, *checks.each_key(config, origins)])
     report = checks.check(config, origins, [*(layer.origin for layer in layers), COMMAND_LINE])
-    _stop([*report.errors, *(report.warnings if strict else ())])
+    if refused := [*report.errors, *(report.warnings if strict else ())]:
+        raise _refusal(refused)
     notes = [note for layer in layers for note in layer.notes]
     notes += [word.note for word in words if isinstance(word, Override) and word.note]
-    return Resolved(config, origins, report.warnings, name, notes)
+    return Resolved(config, origins, report.warnings, name, notes, settings)
 
 
 def load_tree(tree: Any, origin: str) -> RlxConfig:
@@ -77,21 +95,23 @@ def load_tree(tree: Any, origin: str) -> RlxConfig:
     """
     problems: list[Problem] = []
     config = build(RlxConfig, tree, "", problems)
-    _stop([problem.line(origin) for problem in problems])
+    if problems:
+        raise _refusal([problem.line(origin) for problem in problems])
     return config
 
 
-def _stop(failures: Sequence[str]) -> None:
-    """Raises one UserError for all failures, if there are any."""
-    hint = "`rlx profile show PROFILE` lists every key with its value"
-    if len(failures) == 1:
-        raise UserError(failures[0], hint)
-    if failures:
-        raise UserError("\n  ".join([f"{len(failures)} problems in the configuration:", *failures]), hint)
+def _refusal(problems: Sequence[str]) -> ConfigError:
+    return ConfigError(problems, "`rlx config explain KEY` says what a key takes, `rlx config schema` lists all keys")
 
 
-def _merge(layers: Sequence[Layer], words: Sequence[Override]) -> dict[str, Any]:
-    """All layers over the defaults as one tree of plain values, interpolations resolved."""
+def _settings(layers: Sequence[Layer], words: Sequence[Override]) -> list[Setting]:
+    """Every leaf that the layers and then the words set."""
+    found = [Setting(layer.origin, key, value) for layer in layers for key, value in leaves(layer.tree)]
+    return found + [Setting(COMMAND_LINE, key, value) for word in words for key, value in leaves(word.value, word.path)]
+
+
+def _merge(layers: Sequence[Layer], words: Sequence[Override], settings: Sequence[Setting]) -> dict[str, Any]:
+    """All layers over the defaults as one tree of plain values, interpolations resolved. Raises ConfigError."""
     tree = plain(RlxConfig())
     for layer in layers:
         overlay(tree, layer.tree)
@@ -102,20 +122,22 @@ def _merge(layers: Sequence[Layer], words: Sequence[Override]) -> dict[str, Any]
         except IndexError as error:
             failures.append(Problem(word.path, word.value, str(error)).line(COMMAND_LINE))
     tree, problems = interpolate(tree)
-    origins = _origins(tree, layers, words)
-    _stop([*failures, *(problem.line(origins.get(problem.path, "interpolation")) for problem in problems)])
+    origins = _origins(tree, settings)
+    failures += [problem.line(origins.get(problem.path.split("[")[0], "interpolation")) for problem in problems]
+    if failures:
+        raise _refusal(failures)
     return tree
 
 
-def _origins(tree: Mapping[str, Any], layers: Sequence[Layer], words: Sequence[Override]) -> dict[str, str]:
-    """Who set each leaf last: itself, an item of its list, or the mapping it lies in."""
-    set_by = {path: layer.origin for layer in layers for path, _ in leaves(layer.tree)}
-    for word in words:
-        set_by |= dict.fromkeys((path for path, _ in leaves(word.value, word.path)), COMMAND_LINE)
-    origins = {}
-    for path, _ in leaves(tree):
-        origins[path] = "default"
-        for key, origin in set_by.items():
-            if key == path or key.startswith(f"{path}[") or path.startswith(f"{key}."):
-                origins[path] = origin
+def _origins(tree: Mapping[str, Any], settings: Sequence[Setting]) -> dict[str, str]:
+    """Who set each leaf last: itself, an item of its list, or an interpolation for the mapping it lies in."""
+    origins = dict.fromkeys((path for path, _ in leaves(tree)), "default")
+    for setting in settings:
+        if setting.key in origins:
+            origins[setting.key] = setting.origin
+            continue
+        for path in origins:
+            inside = path.startswith(f"{setting.key}.") and setting.value != {}  # an empty mapping changes nothing
+            if inside or setting.key.startswith(f"{path}["):
+                origins[path] = setting.origin
     return origins

@@ -1,6 +1,8 @@
 """Errors a person can act on. Every failure rlx foresees is one of these: one line that names the value, a hint with
 the next command, and an exit code (0 ok, 1 user, 3 environment, 4 machine, 5 run, 70 internal)."""
 
+from collections.abc import Sequence
+
 
 class RlxError(Exception):
     """A foreseen failure.
@@ -23,6 +25,18 @@ class UserError(RlxError):
     """The command, the configuration or a file given by the user is wrong: decidable before anything starts."""
 
     exit_code = 1
+
+
+class ConfigError(UserError):
+    """A configuration with problems: all of them, a line each."""
+
+    def __init__(self, problems: Sequence[str], hint: str):
+        several = "\n  ".join([f"{len(problems)} problems in the configuration:", *problems])
+        super().__init__(problems[0] if len(problems) == 1 else several, hint)
+        self.problems = list(problems)
+
+    def __reduce__(self):
+        return (type(self), (self.problems, self.hint))
 
 
 class EnvError(RlxError):

@@ -11,7 +11,7 @@ from verl_core.config import keys, yaml_text
 from verl_core.config.errors import UserError
 from verl_core.config.files import profiles_dir
 from verl_core.config.schema import RlxConfig
-from verl_core.config.typed import MISSING, build, fields_of
+from verl_core.config.typed import MISSING, Problem, build, fields_of, steps
 
 
 @dataclass
@@ -19,12 +19,12 @@ class Layer:
     origin: str
     """What messages and `origins.json` call it: "profile NAME" or the file as given."""
     tree: dict[str, Any]
-    """Plain values by rlx's keys, not yet interpolated."""
+    """Plain values by rlx's keys, not yet interpolated; what is wrong is left out."""
     extends: str | None = None
     notes: list[str] = field(default_factory=list)
     """How veRL's keys were read."""
-    failures: list[str] = field(default_factory=list)
-    """What is wrong in it, a line each."""
+    problems: list[Problem] = field(default_factory=list)
+    """What is wrong in it."""
 
 
 def profile_names() -> list[str]:
@@ -75,7 +75,18 @@ def _read(path: Path, origin: str) -> Layer:
     translated = keys.translate_tree(_without_empty_sections(tree, RlxConfig))
     problems = [*translated.problems]
     build(RlxConfig, translated.tree, "", problems, partial=True)
-    return Layer(origin, translated.tree, extends, translated.notes, [problem.line(origin) for problem in problems])
+    for problem in problems:
+        _leave_out(translated.tree, steps(problem.path.partition("[")[0]))
+    return Layer(origin, translated.tree, extends, translated.notes, problems)
+
+
+def _leave_out(tree: dict[str, Any], path: list[str]) -> None:
+    """Removes the value at a path, if it is there."""
+    node: Any = tree
+    for step in path[:-1]:
+        node = node.get(step) if isinstance(node, dict) else None
+    if isinstance(node, dict) and path:
+        node.pop(path[-1], None)
 
 
 def _without_empty_sections(tree: dict[str, Any], section: type) -> dict[str, Any]:

@@ -14,6 +14,11 @@ class Entry:
 
 COMMANDS = {
     "init": Entry("rlx.commands.init", "Start", "Write a project folder: configuration, reward, launch scripts"),
+    "config": Entry(
+        "rlx.commands.config",
+        "Start",
+        "Look at a configuration, check it, compare two, look keys up, read veRL's scripts",
+    ),
     "profile": Entry("rlx.commands.profile", "Start", "List the profiles that come with rlx, and show what one sets"),
     "prepare": Entry("rlx.commands.prepare", "Start", "Fetch a dataset and write it as Parquet"),
     "train": Entry("rlx.commands.train", "Train", "Train a model by reinforcement learning"),
