@@ -61,7 +61,7 @@ class LaunchConfig:
     """Ranks one machine has room for (>= 1); null: those of the largest pool, or of all pools together where each
     has one machine and they are at most 8."""
     cpus_per_rank: int = 8
-    """CPU cores asked for each rank (>= 1)."""
+    """CPU cores asked for each rank (>= 1); slurm and kuberay."""
     memory_per_rank: int | None = None
     """Host memory asked for each rank, GiB (>= 1); null: the site's default."""
     env: dict[str, str] = field(default_factory=dict)

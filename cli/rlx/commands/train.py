@@ -8,6 +8,8 @@ from rlx import dry_run as dry_runs
 from rlx import run_records, rundir, ui
 from rlx.arguments import DRY_RUN_OPTION, VERBOSE_OPTION, WORDS_HELP, refuse_unbuilt, resolve_words
 from rlx.env import launch
+from rlx.launchers import Launcher
+from rlx.launchers.command import launch_run
 from verl_core.config.compose import Resolved
 from verl_core.config.effective import extras
 
@@ -21,6 +23,7 @@ def train(
     resume: bool = typer.Option(False, "--resume", help="Go on from the last checkpoint of the run, if it has one."),
     dry_run: bool = DRY_RUN_OPTION,
     as_json: bool = typer.Option(False, "--json", help="End with one JSON object on stdout; step lines go to stderr."),
+    launcher: Launcher = typer.Option(None, "--launcher", help="Submit the run there; --dry-run prints the script."),
     strict: bool = typer.Option(False, "--strict", help="Refuse settings that have no effect instead of warning."),
     verbose: bool = VERBOSE_OPTION,
 ) -> None:
@@ -32,6 +35,10 @@ def train(
     Examples: `rlx train smoke`, `rlx train gsm8k-grpo rollout.engine=hf trainer.seed=1`, `rlx train --resume`.
     """
     resolved = resolve_words(words or [], file, strict)
+    if launcher:
+        flags = [*(["--resume"] if resume else []), *(["--strict"] if strict else []), *(["-v"] if verbose else [])]
+        launch_run(launcher, resolved, [*(words or []), *(["-f", str(file)] if file else [])], flags, dry_run, as_json)
+        return
     job_args = [*(["--resume"] if resume else []), *(["--json"] if as_json else []), *(["-v"] if verbose else [])]
     if dry_run:
         _show(dry_runs.plan(resolved, resume, job_args), as_json)

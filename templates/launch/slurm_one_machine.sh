@@ -1,0 +1,1 @@
+machines_are_up() { true; }
