@@ -6,6 +6,7 @@ from pathlib import Path
 import typer
 
 from rlx import ui
+from rlx.env.conflicts import check_engines
 from verl_core.config.compose import Resolved, resolve
 from verl_core.config.effective import effective
 from verl_core.config.errors import UserError
@@ -18,11 +19,13 @@ WORDS_HELP = "A profile (see `rlx profile ls`) and any number of key=value setti
 
 
 def split_words(words: Sequence[str]) -> tuple[str | None, list[str]]:
-    """(profile, overrides): the one word without `=` is the profile. Usage error for a second one."""
+    """(profile, overrides): the one word without `=` is the profile. Usage error for a second one, EnvError for two
+    rollout engines that exclude each other."""
     overrides = [word for word in words if "=" in word or word.startswith(("+", "~"))]
     profiles = [word for word in words if word not in overrides]
     if len(profiles) > 1:
         raise typer.BadParameter(f"one profile at most, and settings are key=value; got {' and '.join(profiles)}")
+    check_engines(overrides)
     return (profiles[0] if profiles else None), overrides
 
 

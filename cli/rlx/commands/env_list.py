@@ -44,7 +44,7 @@ def ls(as_json: bool = JSON_OPTION) -> None:
 
 def which(
     words: list[str] = WORDS,
-    engine: Engine = ENGINE,
+    engine: list[Engine] = ENGINE,
     backend: Backend = BACKEND,
     extra: list[str] = EXTRA,
 ) -> None:

@@ -2,12 +2,13 @@
 
 import os
 import shutil
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
 
-from rlx.commands.env_wanted import BACKEND, ENGINE, EXTRA, WORDS, Backend, Engine, wanted_extras
+from rlx.commands.env_wanted import BACKEND, ENGINE, EXTRA, FILE, WORDS, Backend, Engine, wanted_extras
 from rlx.env import interpreter, launch
 from verl_core.config.errors import UserError
 
@@ -29,9 +30,10 @@ def register(app: typer.Typer) -> None:
 def run(
     ctx: typer.Context,
     words: list[str] = WORDS,
-    engine: Engine = ENGINE,
+    engine: list[Engine] = ENGINE,
     backend: Backend = BACKEND,
     extra: list[str] = EXTRA,
+    file: Path = FILE,
 ) -> None:
     """Run a command inside an environment.
 
@@ -43,7 +45,7 @@ def run(
     command: list[str] = ctx.meta["command"]
     if not command:
         raise typer.BadParameter("name a command after `--`, for example: rlx env run smoke -- python script.py")
-    python = launch.python_for(wanted_extras(words, engine, backend, extra))
+    python = launch.python_for(wanted_extras(words, engine, backend, extra, file))
     path = f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     program = shutil.which(command[0], path=path)
     if program is None:

@@ -16,7 +16,7 @@ def register(app: typer.Typer) -> None:
 
 def sync(
     words: list[str] = WORDS,
-    engine: Engine = ENGINE,
+    engine: list[Engine] = ENGINE,
     backend: Backend = BACKEND,
     extra: list[str] = EXTRA,
     archive: Path = typer.Option(

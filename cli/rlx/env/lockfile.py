@@ -57,6 +57,17 @@ def extras() -> list[str]:
     return sorted(_project()["project"]["optional-dependencies"])
 
 
+def conflicts() -> list[list[str]]:
+    """Groups of extras of which an environment holds one at most ([tool.uv] conflicts)."""
+    groups = _project().get("tool", {}).get("uv", {}).get("conflicts", [])
+    return [[member["extra"] for member in group if "extra" in member] for group in groups]
+
+
+def excludes(extra: str) -> list[str]:
+    """The extras that cannot be in one environment with this one, sorted."""
+    return sorted({other for group in conflicts() if extra in group for other in group} - {extra})
+
+
 def digest() -> str:
     """SHA-256 of uv.lock, hexadecimal."""
     return hashlib.sha256(lock_file().read_bytes()).hexdigest()
@@ -79,14 +90,11 @@ def check_extras(wanted: Iterable[str]) -> tuple[str, ...]:
     for extra in chosen:
         if extra not in known:
             raise UserError(f"there is no extra {extra!r}", f"the extras are: {', '.join(known)}")
-    for group in _project().get("tool", {}).get("uv", {}).get("conflicts", []):
-        names = [member["extra"] for member in group if "extra" in member]
-        for one, other in combinations([name for name in names if name in chosen], 2):
-            commands = " or ".join(
-                "`rlx env sync " + " ".join(f"--extra {e}" for e in chosen if e not in (one, other) or e == kept) + "`"
-                for kept in (one, other)
-            )
-            raise EnvError(f"the extras {one} and {other} exclude each other: pick one", commands)
+    for group in conflicts():
+        for one, other in combinations([name for name in group if name in chosen], 2):
+            from rlx.env.conflicts import excluded  # which reads the lock through this module
+
+            raise excluded(chosen, one, other)
     return chosen
 
 
