@@ -17,4 +17,4 @@ exec docker run @@{options} \
     UV_PROJECT_ENVIRONMENT=/tools/rlx /tools/bin/uv sync -q --frozen --no-install-project --project /rlx
     export PYTHONPATH=/rlx/cli:/rlx
     exec /tools/rlx/bin/python -m rlx train "$@"
-  ' rlx @@{words} "$@"@@{flags}
+  ' rlx @@{words}"$@"@@{flags}

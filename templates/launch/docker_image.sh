@@ -8,4 +8,4 @@ cd @@{folder}
 mkdir -p "$HOME/.cache"
 exec docker run @@{options} \
   --volume "$PWD:/project" --volume "$HOME/.cache:/root/.cache" --workdir /project \
-  @@{image} rlx train @@{words} "$@"@@{flags}
+  @@{image} rlx train @@{words}"$@"@@{flags}

@@ -7,7 +7,7 @@ set -euo pipefail
 cd @@{folder}
 export RAY_ADDRESS=@@{address}
 RLX=(@@{rlx})
-RUN=("${RLX[@]}" train @@{words} cluster.ray_address=auto "$@"@@{flags})
+RUN=("${RLX[@]}" train @@{words}cluster.ray_address=auto "$@"@@{flags})
 # RAY_OVERRIDE_JOB_RUNTIME_ENV: the run hands some variables to its ranks itself, and two hands may name the same one
 exec ray job submit --no-wait --runtime-env-json @@{runtime_env} -- \
   bash -c 'cd "$1" && shift && exec env RAY_OVERRIDE_JOB_RUNTIME_ENV=1 "$@"' rlx "$PWD" "${RUN[@]}"

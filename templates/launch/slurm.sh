@@ -8,7 +8,7 @@ set -euo pipefail
 @@{environment}
 cd @@{folder}
 RLX=(@@{rlx})
-WORDS=(@@{words} trainer.experiment_name=@@{name} "$@")
+WORDS=(@@{words}trainer.experiment_name=@@{name} "$@")
 TRAIN=""
 STATUS=1
 TIME_IS_UP=false
@@ -39,6 +39,8 @@ while kill -0 "$TRAIN" 2>/dev/null; do
 done
 STATUS=0
 wait "$TRAIN" || STATUS=$?
+clean_up
+trap - EXIT
 
 if "$TIME_IS_UP" && [ "$STATUS" -eq 143 ] && [ "${SLURM_RESTART_COUNT:-0}" -lt @@{max_restarts} ]; then
   scontrol requeue "$SLURM_JOB_ID"

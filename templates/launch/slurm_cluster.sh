@@ -8,11 +8,10 @@ in_environment() { "${RLX[@]}" env run "${WORDS[@]}" -- "$@"; }
 
 ray_node() {  # runs on each machine; the first one holds this script and becomes the head
   @@{setup}
-  local start=(ray start --num-cpus="$SLURM_CPUS_PER_TASK" --block)
+  local start=("${RLX[@]}" env run "${WORDS[@]}" -- ray start --num-cpus="$SLURM_CPUS_PER_TASK" --block)
   if [ "$SLURM_NODEID" -eq 0 ]; then
-    in_environment "${start[@]}" --head --node-ip-address="$HEAD" --port="$PORT" \
-      --ray-client-server-port="$CLIENT_PORT" --include-dashboard=false --temp-dir="$RAY_DIR"
-    return
+    exec "${start[@]}" --head --node-ip-address="$HEAD" --port="$PORT" --ray-client-server-port="$CLIENT_PORT" \
+      --include-dashboard=false --temp-dir="$RAY_DIR"
   fi
   until (exec 3<> "/dev/tcp/$HEAD/$PORT") 2>/dev/null; do
     if [ "$SECONDS" -gt "$PATIENCE_S" ]; then
@@ -21,7 +20,7 @@ ray_node() {  # runs on each machine; the first one holds this script and become
     fi
     sleep 2
   done
-  in_environment "${start[@]}" --address="$HEAD:$PORT"
+  exec "${start[@]}" --address="$HEAD:$PORT"
 }
 
 machines_are_up() { kill -0 "$CLUSTER" 2>/dev/null; }
@@ -43,7 +42,6 @@ clean_up() {
   fi
 }
 trap clean_up EXIT
-
 FOUND="$(in_environment python -c '
 import socket, ray
 with socket.socket() as one, socket.socket() as two:
@@ -55,7 +53,7 @@ read -r HEAD PORT CLIENT_PORT <<< "$FOUND"
 srun --nodes="$NODES" --ntasks="$NODES" --ntasks-per-node=1 --cpus-per-task="$SLURM_CPUS_PER_TASK" \
   --kill-on-bad-exit=1 bash -c "set -euo pipefail
 $(declare -p RLX WORDS HEAD PORT CLIENT_PORT PATIENCE_S RAY_DIR)
-$(declare -f in_environment ray_node)
+$(declare -f ray_node)
 ray_node" &
 CLUSTER=$!
 SECONDS=0

@@ -30,7 +30,7 @@ def render(job: Job) -> str:
         "title": job.title,
         "folder": job.script_folder,
         "options": shell_words(options),
-        "words": shell_words(job.words),
+        "words": job.script_words,
         "flags": "".join(f" {flag}" for flag in job.flags),
     }
     if docker.image is not None:

@@ -71,6 +71,11 @@ class Job:
         """The folder to change to, as a shell word."""
         return shlex.quote(str(self.folder)) if self.folder else '"$(dirname "$0")/.."'
 
+    @property
+    def script_words(self) -> str:
+        """The words as a shell reads them, with a space after each."""
+        return "".join(f"{shlex.quote(word)} " for word in self.words)
+
     def exports(self) -> list[str]:
         """`export NAME=value` for each variable of launch.env. UserError for what is no name."""
         for name in self.launch.env:

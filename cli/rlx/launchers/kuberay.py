@@ -17,6 +17,7 @@ from rlx.env import lockfile
 from rlx.launchers.job import Job
 from rlx.templates import shell_words
 from verl_core.config import write
+from verl_core.config.effective import effective, uses_rollout
 from verl_core.config.errors import UserError
 
 PROJECT = "/project"
@@ -94,17 +95,16 @@ def document(value: Any) -> str:
 
 
 def _project_head(job: Job, name: str) -> str:
-    missing = [key for key in ("image", "claim") if not getattr(job.launch.kuberay, key)]
-    lines = [f"# {job.title}, for the KubeRay operator."]
-    if missing:
-        keys = " and ".join(f"launch.kuberay.{key}" for key in missing)
-        lines.append(f"# Replace IMAGE and CLAIM where they stand below; `rlx train --launcher kuberay` reads {keys}.")
-    lines += [
-        "# From the project folder:",
-        f"#   kubectl create configmap {name} --from-file=rlx.yaml --from-file=reward.py",
-        "#   kubectl apply -f launch/kuberay.yaml",
-    ]
-    return "\n".join(lines) + "\n"
+    """What to do before and with a project's manifest, as comments."""
+    files = ["rlx.yaml"] + (["reward.py"] if uses_rollout(effective(job.config)) else [])
+    sources = " ".join(f"--from-file={file}" for file in files)
+    return (
+        f"# {job.title}, for the KubeRay operator.\n"
+        "# Replace IMAGE (an image with the programs rlx, ray and wget) and CLAIM (a volume claim that every pod can\n"
+        "# write); `rlx train --launcher kuberay` reads them from launch.kuberay. Then, from the project folder:\n"
+        f"#   kubectl create configmap {name} {sources}\n"
+        "#   kubectl apply -f launch/kuberay.yaml\n"
+    )
 
 
 def _files(job: Job) -> dict[str, str]:

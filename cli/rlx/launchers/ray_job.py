@@ -26,7 +26,7 @@ def render(job: Job) -> str:
             "folder": job.script_folder,
             "address": shlex.quote(address) if address else '"${RAY_ADDRESS:?HOST:PORT of the Ray cluster}"',
             "rlx": shell_words(rlx_command()),
-            "words": shell_words(job.words),
+            "words": job.script_words,
             "flags": "".join(f" {flag}" for flag in job.flags),
             "runtime_env": shlex.quote(json.dumps({"env_vars": job.launch.env})),
         },

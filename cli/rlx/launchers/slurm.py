@@ -26,7 +26,7 @@ def render(job: Job) -> str:
             "environment": "\n".join(["", *job.exports(), *setup]),
             "folder": shlex.quote(str(job.folder)) if job.folder else '"${SLURM_SUBMIT_DIR:-.}"',
             "rlx": shell_words(rlx_command()),
-            "words": shell_words(job.words),
+            "words": job.script_words,
             "name": '"slurm-${SLURM_JOB_ID:-0}"' if job.name is None else shlex.quote(job.name),
             "flags": shell_words(dict.fromkeys(("--resume", *job.flags))),
             "cluster": fill(f"launch/{cluster}", {"nodes": machines.count, "setup": inside}),

@@ -20,7 +20,7 @@ _COMMANDS = {
     Launcher.kuberay: ["kubectl", "apply", "-f", "-"],
 }
 _NEXT = {
-    Launcher.slurm: "watch it: squeue --me, tail -f slurm-JOB.log; stop it with a checkpoint: scancel --batch --signal=TERM JOB",
+    Launcher.slurm: "watch it: squeue --me, tail -f slurm-JOB.log; stop it: scancel --batch --signal=TERM JOB",
     Launcher.ray: "watch it: ray job logs --follow ID; stop it: ray job stop ID",
     Launcher.kuberay: "watch it: kubectl get rayjob, kubectl logs; stop it: kubectl delete rayjob NAME",
 }
@@ -41,7 +41,7 @@ def submit(launcher: Launcher, script: str, print_command: str, as_json: bool = 
     if launcher is Launcher.docker:
         os.execvp("bash", ["bash", "-c", script, "rlx"])
     command = _COMMANDS[launcher]
-    done = subprocess.run(command, input=script, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, input=script, capture_output=True, text=True, check=False)
     answer, complaint = done.stdout.strip(), done.stderr.strip()
     if done.returncode:
         said = " ".join((complaint or answer).split()) or "it gave no reason"
