@@ -129,7 +129,7 @@ def test_what_looks_alike_and_is_right():
         (["trainer.total_epochs=3"], "trainer.total_training_steps=null"),
         (["trainer.parity=off", "trainer.parity_threshold=1"], "trainer.parity=error or warn"),
         (["cluster.ray_address=auto"], "cluster.executor=ray"),
-        (["model.path=/some/model", "warmup.phases=[]"], "model.path=builtin:NAME"),
+        (["model.path=/some/model", "warmup.phases=[{steps: 3}]"], "model.path=builtin:NAME"),
     ],
 )
 def test_idle_keys_warn_once_and_name_the_switch(words, switch):

@@ -6,7 +6,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from verl_core.config.catalogue import KINDS, entry, names
-from verl_core.config.effective import effective, get, strategies, total_ranks, uses_reference, uses_rollout
+from verl_core.config.effective import (
+    effective,
+    get,
+    shorthand_pools,
+    strategies,
+    total_ranks,
+    uses_reference,
+    uses_rollout,
+)
 from verl_core.config.no_effect import idle_keys
 from verl_core.config.ranges import out_of_range
 from verl_core.config.schema import PoolConfig, RlxConfig
@@ -165,7 +173,7 @@ def _cluster(said: _Said, e: RlxConfig) -> Iterator[str]:
     """Pools and executors."""
     pools = e.cluster.pools
     shorthand = [key for key in SHORTHAND if said.given(key) and said.value(key) != get(RlxConfig(), key)]
-    if said.config.cluster.pools and shorthand:
+    if said.config.cluster.pools and shorthand and pools != shorthand_pools(said.config):
         yield f"{', '.join(map(said, shorthand))}: shorthand for one pool, but cluster.pools names {', '.join(pools)}"
     if "cluster.nproc" in shorthand and len(shorthand) > 1:
         yield f"{', '.join(map(said, shorthand))}: cluster.nproc alone says the ranks of one machine"

@@ -45,11 +45,16 @@ def effective(config: RlxConfig) -> RlxConfig:
     _fill(c, "weights.type", _transport(c))
     _inherit_micro_batches(c)
     if not c.cluster.pools:
-        nodes, gpus = (1, c.cluster.nproc) if c.cluster.nproc else (c.cluster.nnodes, c.cluster.n_gpus_per_node)
-        c.cluster.pools = {"main": PoolConfig(nodes, gpus)}
+        c.cluster.pools = shorthand_pools(c)
     if c.cluster.executor == "auto":
         c.cluster.executor = "local" if total_ranks(c) == 1 else "ray"
     return c
+
+
+def shorthand_pools(config: RlxConfig) -> dict[str, PoolConfig]:
+    """The pools that cluster.nproc, or cluster.nnodes and cluster.n_gpus_per_node, stand for."""
+    c = config.cluster
+    return {"main": PoolConfig(1, c.nproc) if c.nproc else PoolConfig(c.nnodes, c.n_gpus_per_node)}
 
 
 def settled[T](value: T | None) -> T:

@@ -1,12 +1,14 @@
 """Keys that change nothing under the chosen options, and the switch that would give them effect."""
 
+import copy
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from verl_core.config.catalogue import entry, names
-from verl_core.config.effective import get, uses_reference, uses_rollout
+from verl_core.config.effective import effective, get, uses_reference, uses_rollout
 from verl_core.config.schema import RlxConfig, ValKwargs
+from verl_core.config.typed import leaf_types
 
 _PRESET_KEYS = {key for name in names("algorithm") for key in (entry("algorithm", name).options or ())}
 Condition = Callable[[RlxConfig], bool]
@@ -29,6 +31,11 @@ class Rule:
         """The keys whose values make the others idle."""
         named = {*re.findall(r"[a-z_]+(?:\.[a-z_]+)+", self.switch), *self.also}
         return named | {"algorithm.name"} if named & _PRESET_KEYS else named
+
+    def covers(self, key: str) -> bool:
+        """Whether the rule is about this key."""
+        inside = any(key == own or (own.endswith(".") and key.startswith(own)) for own in self.keys)
+        return inside and key not in self.besides
 
 
 def _no_critic(c: RlxConfig) -> bool:
@@ -215,30 +222,45 @@ RULES = [
 ]
 
 
-def idle_keys(
-    config: RlxConfig, effective: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]
-) -> Iterator[str]:
-    """One warning for each reason and layer: the keys someone set that have no effect, and the switch.
+def idle_keys(config: RlxConfig, e: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]) -> Iterator[str]:
+    """One warning for each reason and layer: the keys someone set that have no effect, and the switch. `e` is the
+    effective configuration.
 
     Keys at their default, and explicit nulls, ask for nothing. A key of a lower layer that a switch of a higher one
-    makes idle is no slip either: `rlx train gsm8k-ppo rollout.engine=hf` means what it says.
+    makes idle is no slip either: `rlx train gsm8k-ppo rollout.engine=hf` means what it says. Nor is a value that would
+    hold anyway and stands in one layer with all that decides: whoever wrote both down (as a run's config.yaml does)
+    asked for nothing. Alone, such a value is a slip: who sets a KL coefficient expects a KL term.
     """
     given = [key for key, origin in origins.items() if origin != "default" and _is_set(config, key)]
     rank = {origin: i for i, origin in enumerate(["default", *layers])}
     for rule in RULES:
-        if not rule.idle(effective):
+        if not rule.idle(e):
             continue
-        decided = max(rank[origins.get(key, "default")] for key in rule.deciders())
-        keys = [key for key in given if _covers(rule, key) and rank[origins[key]] >= decided]
+        deciders = {origins.get(key, "default") for key in rule.deciders()}
+        decided = max(rank[origin] for origin in deciders)
+        keys = [key for key in given if rule.covers(key) and rank[origins[key]] >= decided]
+        keys = [key for key in keys if deciders != {origins[key]} or not _holds_anyway(config, key, rule)]
         for origin in dict.fromkeys(origins[key] for key in keys):
             own = [key for key in keys if origins[key] == origin]
             verb = "has" if len(own) == 1 else "have"
             yield f"{', '.join(own)} ({origin}) {verb} no effect; for that set {rule.switch}"
 
 
-def _covers(rule: Rule, key: str) -> bool:
-    inside = any(key == own or (own.endswith(".") and key.startswith(own)) for own in rule.keys)
-    return inside and key not in rule.besides
+def _holds_anyway(config: RlxConfig, key: str, rule: Rule) -> bool:
+    """Whether the key would have its value without being set: by the schema's default, or because it is derived."""
+    default = RlxConfig()
+    try:
+        value, usual = get(config, key), get(default, key)
+    except AttributeError:  # an item of a free mapping
+        return False
+    if value == usual or usual is not None:
+        return bool(value == usual)
+    free = copy.deepcopy(config)
+    for name in leaf_types():
+        if rule.covers(name) and get(default, name) is None:
+            section, _, last = name.rpartition(".")
+            setattr(get(free, section), last, None)
+    return bool(value == get(effective(free), key))
 
 
 def _is_set(config: RlxConfig, key: str) -> bool:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from verl_core.config.schema import RlxConfig
@@ -106,9 +107,25 @@ _PATTERNS = [
 def out_of_range(config: RlxConfig) -> Iterator[tuple[str, str]]:
     """(key, the range it must be in) of every number that is outside its range."""
     for key, value in _numbers(plain(config), ""):
-        for pattern, interval, special in _PATTERNS:
-            if pattern.fullmatch(key) and value not in special and not _inside(value, interval):
-                yield key, interval + "".join(f" or {number}" for number in special)
+        found = bounds(key)
+        if found and value not in found[1] and not _inside(value, found[0]):
+            yield key, _words(*found)
+
+
+@cache
+def bounds(key: str) -> tuple[str, tuple[float, ...]] | None:
+    """A number's interval, and the values outside it that have a meaning; None for a key without a range."""
+    return next(((interval, special) for pattern, interval, special in _PATTERNS if pattern.fullmatch(key)), None)
+
+
+def range_of(key: str) -> str | None:
+    """The range of a key's number or numbers, e.g. `[1, 1e9] or -1`."""
+    found = bounds(key) or bounds(f"{key}[0]")
+    return _words(*found) if found else None
+
+
+def _words(interval: str, special: tuple[float, ...]) -> str:
+    return interval + "".join(f" or {number}" for number in special)
 
 
 def _inside(value: float, interval: str) -> bool:

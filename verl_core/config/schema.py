@@ -339,15 +339,28 @@ class RlxConfig:
     time: str = ""
     """Time that a step is expected to take there; shown by `rlx profile ls`."""
     data: DataConfig = field(default_factory=DataConfig)
+    """Prompts."""
     model: ModelConfig = field(default_factory=ModelConfig)
+    """The policy's model."""
     actor: ActorConfig = field(default_factory=ActorConfig)
+    """The policy's training."""
     ref: RefConfig = field(default_factory=RefConfig)
+    """The frozen policy that KL terms compare with."""
     rollout: RolloutConfig = field(default_factory=RolloutConfig)
+    """Generating answers."""
     critic: CriticConfig = field(default_factory=CriticConfig)
+    """The value model's training."""
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    """From rewards to advantages."""
     reward: RewardConfig = field(default_factory=RewardConfig)
+    """Scoring answers."""
     warmup: WarmupConfig = field(default_factory=WarmupConfig)
+    """Supervised phases that a `builtin:` model starts with."""
     weights: WeightsConfig = field(default_factory=WeightsConfig)
+    """From the trainer's weights to the engine's."""
     cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    """Machines and ranks."""
     launch: LaunchConfig = field(default_factory=LaunchConfig)
+    """What `rlx train --launcher` must know of a site."""
     trainer: TrainerConfig = field(default_factory=TrainerConfig)
+    """The run: name, length, checkpoints, validation, records."""

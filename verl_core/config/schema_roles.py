@@ -166,7 +166,7 @@ class CriticConfig:
     ppo_micro_batch_size_per_gpu: int | None = None
     """Sequences a forward/backward; null with a null token budget: the actor's rule."""
     ppo_max_token_len_per_gpu: int | None = None
-    """Tokens a forward/backward."""
+    """Tokens a forward/backward; null with a null micro-batch size: the actor's rule."""
     ppo_epochs: int | None = None
     """Passes over each batch; null: the actor's."""
     cliprange_value: float = 0.5
