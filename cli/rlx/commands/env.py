@@ -1,7 +1,6 @@
 """`rlx env`: make, list and use the environments that jobs run in. Each of `PARTS` adds its commands."""
 
 import importlib
-import importlib.util
 
 import typer
 
@@ -15,5 +14,4 @@ app = typer.Typer(
 )
 
 for part in PARTS:
-    if importlib.util.find_spec(f"rlx.commands.{part}"):
-        importlib.import_module(f"rlx.commands.{part}").register(app)
+    importlib.import_module(f"rlx.commands.{part}").register(app)

@@ -6,7 +6,7 @@ import typer
 
 from rlx import ui
 from rlx.arguments import JSON_OPTION
-from rlx.commands.env_wanted import BACKEND, ENGINE, EXTRA, WORDS, Backend, Engine, wanted_environment
+from rlx.commands.env_wanted import BACKEND, ENGINE, EXTRA, FILE, WORDS, Backend, Engine, wanted_environment
 from rlx.env import manager
 
 
@@ -47,9 +47,10 @@ def which(
     engine: list[Engine] = ENGINE,
     backend: Backend = BACKEND,
     extra: list[str] = EXTRA,
+    file: Path = FILE,
 ) -> None:
     """Print an environment's folder and nothing else, made or not."""
-    ui.out(str(wanted_environment(words, engine, backend, extra).folder))
+    ui.out(str(wanted_environment(words, engine, backend, extra, file).folder))
 
 
 def _bytes_of(folder: Path) -> int:

@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 def pack(
     words: list[str] = WORDS,
-    engine: Engine = ENGINE,
+    engine: list[Engine] = ENGINE,
     backend: Backend = BACKEND,
     extra: list[str] = EXTRA,
     out: Path = typer.Option(..., "--out", metavar="FILE", help="The archive to write; one that exists is replaced."),

@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from rlx import ui
-from rlx.commands.env_wanted import BACKEND, ENGINE, EXTRA, WORDS, Backend, Engine, wanted_environment
+from rlx.commands.env_wanted import BACKEND, ENGINE, EXTRA, FILE, WORDS, Backend, Engine, wanted_environment
 from rlx.env import manager
 
 
@@ -19,6 +19,7 @@ def sync(
     engine: list[Engine] = ENGINE,
     backend: Backend = BACKEND,
     extra: list[str] = EXTRA,
+    file: Path = FILE,
     archive: Path = typer.Option(
         None,
         "--from",
@@ -31,11 +32,11 @@ def sync(
     if offline:
         os.environ["UV_OFFLINE"] = "1"
     if archive is None:
-        environment = manager.ensure(wanted_environment(words, engine, backend, extra), verify=True)
+        environment = manager.ensure(wanted_environment(words, engine, backend, extra, file), verify=True)
     else:
         from rlx.env import unpack
 
-        named = words or engine or backend or extra
-        wanted = wanted_environment(words, engine, backend, extra) if named else unpack.held(archive)
+        named = words or engine or backend or extra or file
+        wanted = wanted_environment(words, engine, backend, extra, file) if named else unpack.held(archive)
         environment = unpack.sync_from(archive, wanted, offline)
     ui.out(str(environment.folder))

@@ -50,11 +50,11 @@ def wanted_extras(
     profile, overrides = split_words(words or [])
     check_engines([*overrides, *(f"--engine={engine}" for engine in engines)])
     found = set(named)
-    if profile or overrides or file or (not (engines or backend or named) and Path(PROJECT_FILE).is_file()):
-        asked = [f"{ENGINE_KEY}={engine}" for engine in engines[-1:]] + (
-            [f"{BACKEND_KEY}={backend}"] if backend else []
-        )
-        resolved = resolve(profile, overrides + asked, file)
+    nothing_named = not (engines or backend or named)
+    if profile or overrides or file or (nothing_named and Path(PROJECT_FILE).is_file()):
+        settings = [f"{ENGINE_KEY}={engine}" for engine in engines[-1:]]
+        settings += [f"{BACKEND_KEY}={backend}"] if backend else []
+        resolved = resolve(profile, overrides + settings, file)
         say(resolved)
         found |= set(extras_of(resolved.config))
     elif engines:
@@ -65,10 +65,14 @@ def wanted_extras(
 
 
 def wanted_environment(
-    words: list[str] | None, engines: list[Engine], backend: Backend | None, named: list[str]
+    words: list[str] | None,
+    engines: list[Engine],
+    backend: Backend | None,
+    named: list[str],
+    file: Path | None = None,
 ) -> manager.Environment:
     """The environment of `wanted_extras`; nothing is made."""
-    return manager.environment(wanted_extras(words, engines, backend, named))
+    return manager.environment(wanted_extras(words, engines, backend, named, file))
 
 
 def say_substitute(extras: Iterable[str], named: list[str]) -> None:

@@ -4,21 +4,20 @@ The marker `rlx-env.json` is written last, so a folder without it is incomplete 
 links into uv's cache: a second engine costs what it adds, and never another copy of torch.
 """
 
-import fcntl
 import hashlib
 import json
 import os
+import platform
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rlx import ui
-from rlx.env import lockfile, preflight, uv
+from rlx.env import bytecode, folder_lock, lockfile, preflight, resolution, uv
 from verl_core.config.errors import EnvError
 from verl_core.config.files import cache_dir, lock_dir
 
@@ -65,31 +64,52 @@ def ensure(
     verify: bool = False,
     uses_gpu: bool = True,
     make: Callable[[Environment], None] | None = None,
+    compile_all: bool = False,
 ) -> Environment:
-    """Make the environment, or reuse it; `verify` lets uv look over a complete one as well.
+    """Make the environment, or reuse it; `verify` lets uv look over a complete one as well, `compile_all` leaves no
+    byte code to a first import.
 
     `make` fills the folder in place of `uv sync` and makes its own checks. `uses_gpu`: an NVIDIA driver too old for the
     lock refuses. A second process that asks at the same time waits for the first. Raises EnvError.
     """
-    if not verify and _current(wanted):
+    if _current(wanted) and not (verify or compile_all):
         return wanted
     uv.check_lock()
-    with _locked(wanted):
-        if not verify and _current(wanted):
-            return wanted
-        fresh = not wanted.complete()
-        if fresh:
-            shutil.rmtree(wanted.folder, ignore_errors=True)  # what a killed sync left may lack files inside packages
-            if make is None:
-                preflight.check(wanted.extras, wanted.folder, uses_gpu)
-        try:
-            (make or _download)(wanted)
-            _write_marker(wanted)
-        except BaseException:
-            if fresh:  # a full disk, an interrupt: give the space back
-                shutil.rmtree(wanted.folder, ignore_errors=True)
-            raise
+    with folder_lock.held(wanted.folder):
+        lacks_bytecode = False
+        if verify or not _current(wanted):
+            lacks_bytecode = _make(wanted, uses_gpu, make)
+        if lacks_bytecode or compile_all:
+            _compile(wanted)
     return wanted
+
+
+def _make(wanted: Environment, uses_gpu: bool, make: Callable[[Environment], None] | None) -> bool:
+    """Fill the folder and write its marker; True when its byte code should be compiled now."""
+    fresh = not wanted.complete()
+    if fresh:
+        shutil.rmtree(wanted.folder, ignore_errors=True)  # what a killed sync left may lack files inside packages
+        if make is None:
+            _check_extras_hold_something(wanted)
+            preflight.check(wanted.extras, wanted.folder, uses_gpu)
+    try:
+        lacks_bytecode = bool((make or _download)(wanted))
+        _write_marker(wanted)
+    except BaseException:
+        if fresh:  # a full disk, an interrupt: give the space back
+            shutil.rmtree(wanted.folder, ignore_errors=True)
+        raise
+    return lacks_bytecode
+
+
+def _check_extras_hold_something(wanted: Environment) -> None:
+    """EnvError for an extra without a package for this machine: its environment would be made, and lack the engine."""
+    for extra in wanted.extras:
+        if not resolution.direct(extra):
+            raise EnvError(
+                f"the extra {extra} holds nothing for {sys.platform} on {platform.machine()}",
+                "another engine: rollout.engine=hf",
+            )
 
 
 def download_size(wanted: Environment) -> tuple[int, int]:
@@ -99,9 +119,12 @@ def download_size(wanted: Environment) -> tuple[int, int]:
     return n_download, sum(largest[:n_download])
 
 
-def _download(wanted: Environment) -> None:
+def _download(wanted: Environment) -> bool:
+    """`uv sync`, then byte code from the environments beside it. True when byte code should be compiled: packages are
+    new on this machine, or no environment had any. Else what is missing is left to the first import."""
+    fresh = not wanted.complete()
     n_download, n_bytes = download_size(wanted)
-    ui.talk(f"{'checking' if wanted.complete() else 'making'} the environment {wanted.folder}")
+    ui.talk(f"{'making' if fresh else 'checking'} the environment {wanted.folder}")
     ui.talk(f"  {' '.join(uv.sync_command(wanted.folder, wanted.extras))}")
     if n_download:
         ui.talk(f"  {n_download} packages to download, up to {ui.size(n_bytes)}, once; uv keeps them in its cache")
@@ -112,7 +135,29 @@ def _download(wanted: Environment) -> None:
         _sync_with_bar(wanted, n_bytes)
     else:
         uv.sync(wanted.folder, wanted.extras, lambda line: None if line.startswith(" + ") else ui.talk(f"  {line}"))
+    n_linked = _link_bytecode(wanted) if fresh else 0
     ui.talk(f"environment ready after {time.monotonic() - started:.1f} s")
+    return fresh and (n_download > 0 or not n_linked)
+
+
+def _link_bytecode(wanted: Environment) -> int:
+    """Files of byte code that could be linked from complete environments, the newest first."""
+    others = [(marker["made"], folder) for folder, marker in existing() if marker and folder != wanted.folder]
+    counts = bytecode.link(wanted.folder, [folder for _, folder in sorted(others, reverse=True)])
+    ui.talk(f"  byte code of {counts.linked} files linked from other environments, {counts.missing} not compiled yet")
+    return counts.linked
+
+
+def _compile(wanted: Environment) -> None:
+    """Compile what lacks byte code. The environment works without it, so a failure is only said."""
+    started = time.monotonic()
+    ui.talk("compiling byte code, once: the first start would be slow without it")
+    try:
+        uv.compile_bytecode(wanted.folder, wanted.extras)
+    except EnvError as problem:
+        ui.warn(f"byte code is not compiled: {problem.message}")
+    else:
+        ui.talk(f"compiled after {time.monotonic() - started:.1f} s")
 
 
 def _sync_with_bar(wanted: Environment, n_bytes: int) -> None:
@@ -153,29 +198,16 @@ def _write_marker(wanted: Environment) -> None:
     draft.replace(wanted.folder / MARKER)
 
 
-@contextmanager
-def _locked(wanted: Environment) -> Iterator[None]:
-    """Hold `<folder>.lock`; the kernel lets go of it when the process ends, however it ends."""
-    try:
-        wanted.folder.parent.mkdir(parents=True, exist_ok=True)
-        handle = wanted.folder.with_name(wanted.folder.name + ".lock").open("w")
-    except OSError as problem:
-        raise EnvError(
-            f"environments cannot be written to {wanted.folder.parent}: {problem.strerror}",
-            "RLX_ENVS=/a/writable/folder moves them",
-        ) from problem
-    with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            ui.talk(f"another rlx is making {wanted.folder.name}: waiting for it")
-            fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-
-
 def existing() -> list[tuple[Path, dict[str, Any] | None]]:
     """Folders under envs_dir() with their markers; None marks an incomplete one."""
     if not envs_dir().is_dir():
         return []
     folders = sorted(path for path in envs_dir().iterdir() if (path / "pyvenv.cfg").is_file())
     return [(folder, Environment((), folder).marker()) for folder in folders]
+
+
+def state_of(marker: dict[str, Any] | None) -> str:
+    """`ready`, `stale` (made from another lock than the present one) or `incomplete`, by a folder's marker."""
+    if marker is None:
+        return "incomplete"
+    return "ready" if marker["lock"] == lockfile.digest() else "stale"

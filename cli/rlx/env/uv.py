@@ -6,36 +6,49 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 
-from rlx.env.lockfile import lock_dir, requires_python
+from rlx.env.lockfile import lock_dir, project, requires_python
 from verl_core.config.errors import EnvError
 
+INSTALL = "pip install --upgrade uv"
 
+
+@cache
 def find() -> str:
-    """Path of uv: the one installed beside rlx, else the one on PATH; EnvError when there is none."""
+    """Path of uv: the one installed beside rlx, else the one on PATH; EnvError when there is none, or one too old."""
     try:
         from uv import find_uv_bin
 
-        return os.fsdecode(find_uv_bin())
+        found: str | None = os.fsdecode(find_uv_bin())
     except (ImportError, FileNotFoundError):
         found = shutil.which("uv")
     if found is None:
-        raise EnvError("uv is not installed, and rlx makes its environments with it", "pip install uv")
+        raise EnvError("uv is not installed, and rlx makes its environments with it", INSTALL)
+    _check_version(found)
     return found
+
+
+def _check_version(path: str) -> None:
+    """EnvError when this uv is older than what pyproject.toml asks for (the dependency `uv>=...`)."""
+    from packaging.requirements import Requirement
+
+    wanted = next(r for r in map(Requirement, project()["project"]["dependencies"]) if r.name == "uv").specifier
+    try:
+        said = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=60, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired) as problem:
+        raise EnvError(f"{path} does not run: {problem}", INSTALL) from problem
+    version = re.match(r"uv (\d+(?:\.\d+)*)", said)
+    if version is None:
+        raise EnvError(f"{path} is not uv: `uv --version` says {said.strip() or 'nothing'}", INSTALL)
+    if not wanted.contains(version[1]):
+        raise EnvError(f"{path} is uv {version[1]}, and rlx needs uv{wanted}", INSTALL)
 
 
 def sync_command(folder: Path, extras: Sequence[str]) -> list[str]:
     """The command that makes `folder` hold the extras, as locked, without rlx itself."""
-    # Byte code once here, instead of at the first import of torch and transformers: 4 s a start instead of 13.
-    options = [
-        "--frozen",
-        "--no-install-project",
-        "--no-default-groups",
-        "--compile-bytecode",
-        "--python",
-        sys.executable,
-    ]
+    options = ["--frozen", "--no-install-project", "--no-default-groups", "--python", sys.executable]
     return [find(), "sync", "--project", str(lock_dir()), *options, *(f"--extra={extra}" for extra in extras)]
 
 
@@ -68,7 +81,7 @@ def check_lock() -> None:
     if "needs to be updated" in done.stderr or "No solution found" in done.stderr:
         raise EnvError(
             f"{lock_dir() / 'uv.lock'} is stale: pyproject.toml has changed since it was made",
-            f"uv lock --project {lock_dir()}",
+            "`rlx env lock` makes it anew",
         )
     raise explain(done.stderr, lock_dir() / "uv.lock")
 
@@ -91,6 +104,24 @@ def sync(folder: Path, extras: Sequence[str], on_line: Callable[[str], None]) ->
         raise
     if code:
         raise explain("".join(lines), folder)
+
+
+def compile_bytecode(folder: Path, extras: Sequence[str]) -> None:
+    """Compile what has no byte code in a complete environment, on all cores. EnvError with the cause."""
+    command = [*sync_command(folder, extras), "--offline", "--compile-bytecode"]
+    done = subprocess.run(command, env=environ(folder), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise explain(done.stderr, folder)
+
+
+def lock(upgrade: Sequence[str]) -> None:
+    """Make uv.lock anew from pyproject.toml; `upgrade` names packages that may move. uv's own words go to stderr."""
+    packages = [f"--upgrade-package={name}" for name in upgrade]
+    command = [find(), "lock", "--python", sys.executable, "--project", str(lock_dir()), *packages]
+    done = subprocess.run(command, env=environ(lock_dir() / ".venv"), stderr=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise explain(done.stderr, lock_dir() / "uv.lock")
+    print(done.stderr, end="", file=sys.stderr)
 
 
 def explain(stderr: str, folder: Path) -> EnvError:

@@ -1,0 +1,63 @@
+"""The lock beside an environment's folder: one process makes or removes it at a time."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from rlx import ui
+from verl_core.config.errors import EnvError
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Hold `<folder>.lock`, waiting for whoever holds it; the kernel lets go of it when the process ends, however it
+    ends. EnvError when the file cannot be made."""
+    while True:
+        with _opened(folder) as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                ui.talk(f"another rlx is making {folder.name}: waiting for it")
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            if _is_current(handle, folder):
+                yield
+                return
+
+
+@contextmanager
+def held_for_removal(folder: Path) -> Iterator[bool]:
+    """Hold the lock and take its file away at the end; False, and nothing happens, when another process holds it."""
+    with _opened(folder) as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+            return
+        yield True
+        _path(folder).unlink(missing_ok=True)
+
+
+def _opened(folder: Path) -> IO[str]:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        return _path(folder).open("w")
+    except OSError as problem:
+        raise EnvError(
+            f"environments cannot be written to {folder.parent}: {problem.strerror}",
+            "RLX_ENVS=/a/writable/folder moves them",
+        ) from problem
+
+
+def _is_current(handle: IO[str], folder: Path) -> bool:
+    """Whether the open file still is the one at its path: a removal takes it away, and then it locks nobody out."""
+    try:
+        return os.path.samestat(os.fstat(handle.fileno()), _path(folder).stat())
+    except FileNotFoundError:
+        return False
+
+
+def _path(folder: Path) -> Path:
+    return folder.with_name(folder.name + ".lock")
