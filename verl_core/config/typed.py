@@ -170,7 +170,8 @@ def _wrong(path: str, value: Any, text: str, problems: list[Problem], near: tupl
 
 
 def near_keys(path: str) -> tuple[str, ...]:
-    """Up to three valid keys close to an unknown one: neighbours first, then the same name elsewhere."""
+    """Up to three valid keys close to an unknown one: neighbours first, then the same or nearly the same name
+    elsewhere, below the same section first."""
     head, _, last = path.rpartition(".")
     section = type_at(steps(head))
     if not dataclasses.is_dataclass(section):
@@ -180,8 +181,12 @@ def near_keys(path: str) -> tuple[str, ...]:
     inside = f"{head}." if head else ""
     if close := _closest(last, neighbours):
         return tuple(inside + name for name in close)
-    if elsewhere := [leaf for leaf in leaf_types() if leaf.rpartition(".")[2] == last]:
-        return tuple(elsewhere[:3])
+    same = {
+        leaf: leaf.rpartition(".")[2] for leaf in sorted(leaf_types(), key=lambda leaf: not leaf.startswith(inside))
+    }
+    elsewhere = difflib.get_close_matches(last, set(same.values()), n=1, cutoff=0.75)
+    if found := [leaf for leaf, name in same.items() if name in elsewhere]:
+        return tuple(found[:3])
     return tuple(inside + name for name in difflib.get_close_matches(last, neighbours, n=3, cutoff=0.0))
 
 

@@ -1,6 +1,7 @@
 """A configuration as a YAML file and back: what is written reads back equal, explicit nulls included."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,10 @@ HEADER = (
 )
 
 
-def dump(config: RlxConfig) -> str:
-    """YAML of every key, in the schema's order."""
-    return HEADER + yaml_text.write(_escaped(plain(config)))
+def dump(config: RlxConfig, comments: Mapping[str, str] | None = None) -> str:
+    """YAML of every key, in the schema's order, with a comment behind each key that has one."""
+    text = yaml_text.write(escaped(plain(config)))
+    return HEADER + (yaml_text.annotate(text, comments) if comments else text)
 
 
 def load(path: Path) -> RlxConfig:
@@ -32,10 +34,10 @@ def load(path: Path) -> RlxConfig:
     return load_tree(interpolate(tree)[0] if isinstance(tree, dict) else tree, str(path))
 
 
-def _escaped(value: Any) -> Any:
+def escaped(value: Any) -> Any:
     """The values with every `${` written as interpolation's escape, `\\${`, and backslashes before it doubled."""
     if isinstance(value, dict):
-        return {key: _escaped(item) for key, item in value.items()}
+        return {key: escaped(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_escaped(item) for item in value]
+        return [escaped(item) for item in value]
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value

@@ -5,10 +5,12 @@ Reading and writing share the rules, so that what is written reads back as it wa
 """
 
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any
 
 import yaml
+
+COMMENT_COLUMN = 44
 
 _SCALARS = {  # tag: (pattern, first characters), YAML 1.2 core schema
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -71,3 +73,24 @@ def read(text: str) -> Any:
 def write(value: Any) -> str:
     """YAML text in block style, keys in the given order."""
     return yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+def annotate(text: str, comments: Mapping[str, str]) -> str:
+    """YAML as `write` makes it, with a comment behind each value whose dotted key has one."""
+    lines = text.splitlines()
+    root = yaml.compose(text, Loader=_Loader)
+    for key, line in _value_lines(root, "") if isinstance(root, yaml.MappingNode) else ():
+        if key in comments:
+            lines[line] = f"{lines[line].ljust(COMMENT_COLUMN)}  # {' '.join(comments[key].split())}"
+    return "\n".join(lines) + "\n"
+
+
+def _value_lines(mapping: yaml.MappingNode, prefix: str) -> Iterator[tuple[str, int]]:
+    """(dotted key, number of the line a comment may end) of every value that is no mapping of others."""
+    for key, value in mapping.value:
+        path = prefix + key.value
+        if isinstance(value, yaml.MappingNode) and value.value:
+            yield from _value_lines(value, f"{path}.")
+        else:
+            block = isinstance(value, yaml.SequenceNode) and not value.flow_style and value.value
+            yield path, (key if block else value).end_mark.line
