@@ -3,8 +3,18 @@
 Paths stand without veRL's prefix `actor_rollout_ref.`. A key in none of the tables has the same name in both.
 """
 
+from verl_core.config.verl_fixed import FIXED
+
+__all__ = ["FIXED", "RENAMED", "RENAMED_VALUES", "SUBTREES"]
+
 RENAMED = {
     "rollout.name": "rollout.engine",
+    "model_engine": "actor.strategy",
+    "model.lora.rank": "model.lora_rank",
+    "model.lora.alpha": "model.lora_alpha",
+    "model.lora.target_modules": "model.target_modules",
+    "model.lora.exclude_modules": "model.exclude_modules",
+    "model.lora.adapter_path": "model.lora_adapter_path",
     "reward.reward_kwargs.overlong_buffer_cfg": "reward.overlong_buffer",
     "rollout.prompt_length": "data.max_prompt_length",
     "rollout.response_length": "data.max_response_length",
@@ -19,164 +29,43 @@ RENAMED = {
     "critic.optim.clip_grad": "critic.grad_clip",
     "actor.optim.warmup_style": "actor.optim.lr_scheduler_type",
     "critic.optim.warmup_style": "critic.optim.lr_scheduler_type",
+    **{
+        f"{role}.{old}": f"{role}.{new}"
+        for role in ("actor", "critic")
+        for old, new in {
+            "optim.lr_decay_style": "optim.lr_scheduler_type",
+            "fsdp_config.ulysses_sequence_parallel_size": "ulysses_sequence_parallel_size",
+            "megatron.override_transformer_config.recompute_granularity": "megatron.recompute_granularity",
+        }.items()
+    },
+    "reward_model.overlong_buffer": "reward.overlong_buffer",
+    "reward_model.reward_kwargs.overlong_buffer_cfg": "reward.overlong_buffer",
+    "reward_model.reward_kwargs": "reward.reward_kwargs",
+    "reward_model.num_workers": "reward.num_workers",
     "ray_kwargs.ray_init.address": "cluster.ray_address",
 }
 
 # values that have another name here
-RENAMED_VALUES = {("actor.strategy", "fsdp2"): "fsdp", ("critic.strategy", "fsdp2"): "fsdp"}
-
-_FSDP = "rlx trains with FSDP2"
-_BUDGET = "packing to a token budget is chosen by setting {}, in place of the micro-batch size"
-_PACKED = "rlx always packs sequences without padding"
-_ENTROPY = "entropy is always logged; the bonus is actor.entropy_coeff"
-_SEEDED = "every random draw follows from trainer.seed"
-_ONE_NAME = "set it once, under model"
-_COV = "the clip-cov, kl-cov and DRO policy losses are not built"
-_SAME_MODEL = "the critic's code, tokenizer and overrides are those under model"
-
-# key: (the values that are accepted because rlx does just that, what rlx does or which key does the same)
-FIXED: dict[str, tuple[tuple, str]] = {
-    "data.gen_batch_size": ((None,), "rlx generates data.train_batch_size prompts a step"),
-    "data.val_batch_size": ((None,), "validation goes through the engine in one call, rollout.max_num_seqs at a time"),
-    "data.validation_shuffle": ((False,), "validation keeps the file's order"),
-    "data.dataloader_num_workers": ((), "prompts are tokenised once at loading, without worker processes"),
-    "data.filter_overlong_prompts_workers": ((), "filtering needs no worker processes"),
-    "data.return_raw_chat": ((True, False), "messages are always kept"),
-    "data.return_raw_input_ids": ((True, False), "token ids are always kept"),
-    "data.return_full_prompt": ((True, False), "messages are always kept"),
-    "data.use_shm": ((False,), "put the files on /dev/shm yourself and name that path in data.train_files"),
-    "model.use_remove_padding": ((True,), _PACKED),
-    "model.use_shm": ((False,), "put the model on /dev/shm yourself and name that path in model.path"),
-    "model.hf_config_path": ((None,), "override single fields with model.override_config"),
-    "model.external_lib": ((None,), "packages add themselves through the entry-point group rlx.plugins"),
-    "model.use_fused_kernels": ((False, True), "log-probs are always computed in chunks, without whole logits"),
-    "actor.use_dynamic_bsz": ((False,), _BUDGET.format("actor.ppo_max_token_len_per_gpu")),
-    "actor.ppo_micro_batch_size": ((None,), "set actor.ppo_micro_batch_size_per_gpu"),
-    "actor.data_loader_seed": ((), _SEEDED),
-    "actor.calculate_entropy": ((True, False), _ENTROPY),
-    "actor.calculate_sum_pi_squared": ((False,), "no advantage estimator here needs it"),
-    "actor.use_prefix_grouper": ((False,), "not built"),
-    "actor.use_torch_compile": ((True, False), "rlx does not compile the loss"),
-    "actor.freeze_vision_tower": ((False,), "no vision models"),
-    "actor.entropy_from_logits_with_chunking": ((True, False), "entropy is always computed in chunks"),
-    "actor.entropy_checkpointing": ((True, False), "entropy is always recomputed in the backward pass"),
-    "actor.pad_to_length": ((False,), _PACKED),
-    "actor.tau_pos": ((), "the SAPO policy loss is not built"),
-    "actor.tau_neg": ((), "the SAPO policy loss is not built"),
-    "actor.optim.total_training_steps": ((-1, None), "set trainer.total_training_steps"),
-    "critic.optim.total_training_steps": ((-1, None), "set trainer.total_training_steps"),
-    "critic.optim.lr_warmup_init": ((), "warm-up starts from 0"),
-    "actor.optim.num_cycles": ((0.5,), "cosine goes down once"),
-    "actor.optim.optimizer_impl": (("torch.optim",), "optimizers are torch's"),
-    "critic.optim.optimizer_impl": (("torch.optim",), "optimizers are torch's"),
+RENAMED_VALUES = {
     **{
-        f"actor.policy_loss.{name}": ((), _COV)
-        for name in ("clip_cov_ratio", "clip_cov_lb", "clip_cov_ub", "kl_cov_ratio", "ppo_kl_coef", "dro_beta")
-    },
-    **{
-        f"{role}.fsdp_config.{name}": rule
+        (f"{role}.{key}", theirs): ours
         for role in ("actor", "critic")
-        for name, rule in {
-            "offload_policy": ((False,), "set param_offload and optimizer_offload beside it"),
-            "forward_prefetch": ((True, False), "left to FSDP2"),
-            "use_orig_params": ((True, False), "FSDP2 always keeps them"),
-            "wrap_policy": ((None,), "every decoder layer is sharded by itself"),
-            "mixed_precision": ((None,), "set dtype beside it"),
-            "seed": ((), _SEEDED),
-            "full_determinism": ((), "set trainer.deterministic"),
-            "forward_only": ((), "roles that train do both"),
-        }.items()
+        for key, theirs, ours in (
+            ("strategy", "fsdp2", "fsdp"),
+            ("optim.optimizer", "AdamW", "adamw"),
+            ("optim.optimizer", "adam", "adamw"),
+            ("fsdp_config.model_dtype", "fp32", "float32"),
+            ("fsdp_config.model_dtype", "bf16", "bfloat16"),
+            ("fsdp_config.dtype", "fp32", "float32"),
+            ("fsdp_config.dtype", "bf16", "bfloat16"),
+        )
     },
-    "critic.use_dynamic_bsz": ((False,), _BUDGET.format("critic.ppo_max_token_len_per_gpu")),
-    "critic.ppo_micro_batch_size": ((None,), "set critic.ppo_micro_batch_size_per_gpu"),
-    "critic.forward_micro_batch_size_per_gpu": ((None,), "values use critic.ppo_micro_batch_size_per_gpu"),
-    "critic.forward_max_token_len_per_gpu": ((None,), "values use critic.ppo_max_token_len_per_gpu"),
-    "critic.shuffle": ((False,), "actor.shuffle decides for both"),
-    "critic.data_loader_seed": ((), _SEEDED),
-    "critic.model.tokenizer_path": ((None,), _SAME_MODEL),
-    "critic.model.trust_remote_code": ((), f"model.trust_remote_code: {_ONE_NAME}"),
-    "critic.model.override_config": ((), f"model.override_config: {_ONE_NAME}"),
-    "critic.model.external_lib": ((None,), _SAME_MODEL),
-    "critic.model.use_remove_padding": ((True,), _PACKED),
-    "critic.model.use_shm": ((False,), _SAME_MODEL),
-    "critic.model.lora_rank": ((0,), "LoRA is not built yet"),
-    "ref.strategy": (("fsdp", "fsdp2"), _FSDP),
-    "ref.log_prob_use_dynamic_bsz": ((False,), _BUDGET.format("ref.log_prob_max_token_len_per_gpu")),
-    "ref.log_prob_micro_batch_size": ((None,), "set ref.log_prob_micro_batch_size_per_gpu"),
-    "ref.fsdp_config": ((), "the reference is sharded as actor.fsdp_config says"),
-    "ref.fsdp_config.param_offload": ((True, False), "the reference's weights wait in host memory"),
-    "ref.ulysses_sequence_parallel_size": ((1,), "sequence parallelism is not built"),
-    "ref.use_torch_compile": ((True, False), "rlx does not compile the forward pass"),
-    "rollout.mode": (("async", "sync"), "rlx has one way to call an engine"),
-    "rollout.nnodes": ((0,), "give the engine its own machines with cluster.pools and rollout.pool"),
-    "rollout.n_gpus_per_node": ((), "give the engine its own GPUs with cluster.pools and rollout.pool"),
-    "rollout.do_sample": ((True,), "for greedy answers set rollout.val_kwargs; training always samples"),
-    "rollout.data_parallel_size": ((1,), "replicas fill the pool by themselves"),
-    "rollout.expert_parallel_size": ((1,), "not built"),
-    "rollout.pipeline_model_parallel_size": ((1,), "not built"),
-    "rollout.enable_chunked_prefill": ((True,), "left to the engine"),
-    "rollout.enable_prefix_caching": ((True,), "left to the engine"),
-    "rollout.free_cache_engine": ((True,), "an engine that shares a GPU always gives its cache back during updates"),
-    "rollout.load_format": (
-        ("dummy", "dummy_dtensor", "safetensors", "auto"),
-        "engines always start from the trainer's weights",
-    ),
-    "rollout.layered_summon": ((True, False), "weights always travel a bucket at a time"),
-    "rollout.logprobs_mode": (("processed_logprobs",), "log-probs are those of the distribution sampled from"),
-    "rollout.calculate_log_probs": (
-        (True,),
-        "engines always return log-probs; rollout.old_log_prob says whether they are used",
-    ),
-    "rollout.scheduling_policy": (("fcfs",), "not built"),
-    "rollout.multi_stage_wake_up": ((True, False), "left to the engine"),
-    "rollout.quantization": ((None,), "not built"),
-    "rollout.seed": ((), _SEEDED),
-    "rollout.full_determinism": ((), "set trainer.deterministic"),
-    "rollout.log_prob_use_dynamic_bsz": ((False,), _BUDGET.format("rollout.log_prob_max_token_len_per_gpu")),
-    "rollout.log_prob_micro_batch_size": ((None,), "set rollout.log_prob_micro_batch_size_per_gpu"),
-    "rollout.router_config_path": ((None,), "not built"),
-    "rollout.enable_rollout_routing_replay": ((False,), "not built"),
-    "rollout.moe_load_balance_metrics_interval": ((0,), "not built"),
-    "rollout.skip_tokenizer_init": ((True, False), "engines work on token ids"),
-    "rollout.disable_log_stats": ((True, False), "left to the engine"),
-    "algorithm.use_pf_ppo": ((False,), "not built"),
-    "algorithm.gdpo_reward_keys": ((), "GDPO is not built"),
-    "algorithm.gdpo_reward_weights": ((), "GDPO is not built"),
-    "reward.overlong_buffer.log": ((True, False), "the penalty is always logged, as reward_part/overlong"),
-    "reward.reward_kwargs.max_resp_len": ((None,), "the length limit is data.max_response_length"),
-    "reward.reward_manager.source": (("register",), "set reward.custom_reward_function.path"),
-    "reward.reward_manager.name": (
-        ("naive",),
-        "only naive: one score a sample; set reward.custom_reward_function.path",
-    ),
-    "reward_model.reward_manager": (
-        ("naive",),
-        "only naive: one score a sample; set reward.custom_reward_function.path",
-    ),
-    "reward_model.use_reward_loop": ((True, False), "scores are always computed while others generate"),
-    "reward_model.num_workers": ((), "set reward.num_workers"),
-    "reward_model.launch_reward_fn_async": ((True, False), "scores are always computed in a process pool"),
-    "trainer.balance_batch": ((True,), "tokens are always balanced over the ranks"),
-    "trainer.log_val_generations": ((0,), "trainer.log_rollouts answers a step go to rollouts/step_N.jsonl"),
-    "trainer.rollout_data_dir": (
-        (None,),
-        "answers go to the run directory's rollouts/; trainer.log_rollouts says how many",
-    ),
-    "trainer.validation_data_dir": ((None,), "answers go to the run directory's rollouts/"),
-    "trainer.val_only": ((False,), "use `rlx eval`"),
-    "trainer.resume_mode": (("disable",), "use `rlx train --resume`"),
-    "trainer.resume_from_path": ((None,), "use `rlx train --resume`"),
-    "trainer.del_local_ckpt_after_load": ((False,), "trainer.max_ckpt_to_keep removes old checkpoints"),
-    "trainer.default_hdfs_dir": ((None,), "checkpoints go to trainer.default_local_dir"),
-    "trainer.max_critic_ckpt_to_keep": ((None,), "actor and critic are kept together: set trainer.max_ckpt_to_keep"),
-    "trainer.checkpoint_callback_class": ((None,), "not built"),
-    "trainer.use_v1": ((True, False), "rlx has one trainer"),
-    "trainer.esi_redundant_time": ((0,), "not built; SIGTERM makes a checkpoint"),
-    "trainer.ray_wait_register_center_timeout": ((), "rlx needs no register centre"),
-    "trainer.use_legacy_worker_impl": (("auto", "enable", "disable"), "rlx has one worker"),
-    "hybrid_engine": ((True,), "pools decide: rollout.pool beside actor.pool"),
-    "nccl_timeout": ((), "set torch's own environment variables"),
-    "model_engine": (("dp",), _FSDP),
+    ("actor.strategy", "dp"): "fsdp",
+    ("rollout.dtype", "float"): "float32",
+    ("algorithm.adv_estimator", "grpo_vectorized"): "grpo",
+    ("algorithm.adv_estimator", "rloo_vectorized"): "rloo",
+    ("algorithm.filter_groups.metric", "seq_reward"): "reward",
+    ("algorithm.filter_groups.metric", "seq_final_reward"): "reward",
 }
 
 # Whole blocks. A switch in them that is off asks for nothing and is accepted.
@@ -195,13 +84,16 @@ SUBTREES = {
     "model.fused_kernel_options": "log-probs are always computed in chunks, without whole logits",
     "model.tiled_mlp": "not built",
     "model.mtp": "multi-token prediction is not built",
-    "model.lora": "LoRA is not built yet",
+    "model.lora": "the adapter's keys are model.lora_rank, lora_alpha, target_modules and exclude_modules",
     "actor.checkpoint": "checkpoints always hold model, optimizer and the rest; see docs/architecture.md",
     "critic.checkpoint": "checkpoints always hold model, optimizer and the rest; see docs/architecture.md",
-    "ref.megatron": "the Megatron back end is not built yet",
     "actor.router_replay": "not built",
     "actor.profiler": "profiling is not built yet",
     "critic.profiler": "profiling is not built yet",
+    "ref.router_replay": "not built",
+    "critic.model.tiled_mlp": "not built",
+    "critic.model.mtp": "multi-token prediction is not built",
+    "critic.model.fused_kernel_options": "log-probs are always computed in chunks, without whole logits",
     "ref.profiler": "profiling is not built yet",
     "rollout.profiler": "profiling is not built yet",
     "global_profiler": "profiling is not built yet",
@@ -213,6 +105,11 @@ SUBTREES = {
     "rollout.prometheus": "not built",
     "rollout.engine_kwargs": "not built",
     "rollout.skip": "not built",
+    "rollout.mtp": "multi-token prediction is not built",
+    "rollout.qat": "training for low precision is not built",
+    "rollout.limit_images": "no vision or audio models",
+    "rollout.cudagraph_capture_sizes": "left to the engine; rollout.enforce_eager=true captures none",
+    "rollout.update_weights_bucket_megabytes": "how weights reach the engine is weights.type",
     "critic.fsdp": "set critic.fsdp_config",
     "critic.model.fsdp_config": "set critic.fsdp_config",
     "algorithm.pf_ppo": "not built",
@@ -224,6 +121,9 @@ SUBTREES = {
     "sandbox_fusion": "not built",
     "distillation": "distillation is not built yet",
     "transfer_queue": "rlx needs no transfer queue",
+    "trainer.npu_profile": "profiling is not built yet",
+    "trainer.profile_steps": "profiling is not built yet",
+    "async_training": "asynchronous modes are not built yet; trainer.mode chooses one",
     "trainer.v1": "asynchronous modes are not built yet; trainer.mode chooses one",
     "skip": "not built",
     "ray_kwargs": "join a cluster with cluster.ray_address",
