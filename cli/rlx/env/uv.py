@@ -5,11 +5,12 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
-from rlx.env.lockfile import lock_dir, project, requires_python
+from rlx.env.lockfile import lock_dir, lock_file, project, requires_python
 from verl_core.config.errors import EnvError
 
 INSTALL = "pip install --upgrade uv"
@@ -75,6 +76,9 @@ def missing(folder: Path, extras: Sequence[str]) -> tuple[list[tuple[str, str]],
 def check_lock() -> None:
     """EnvError when uv.lock no longer matches pyproject.toml. About 0.1 s; a lock that matches needs no network."""
     command = [find(), "lock", "--check", "--offline", "--python", sys.executable, "--project", str(lock_dir())]
+    # A site's mirror (UV_DEFAULT_INDEX, uv.toml) would make every lock look stale: it names another index.
+    registries = Counter(re.findall(r'registry = "([^"]+)"', lock_file().read_text(encoding="utf-8")))
+    command += [f"--default-index={registry}" for registry, _ in registries.most_common(1)]
     done = subprocess.run(command, env=environ(lock_dir() / ".venv"), capture_output=True, text=True, check=False)
     if not done.returncode:
         return
