@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rlx import ui
-from rlx.checkup.finding import Finding, Subject
+from rlx.checkup.finding import Finding, State, Subject
 from rlx.env import driver, interpreter
 from rlx.env.requirements import locked_packages
 from verl_core.config.effective import has_nvidia_driver
@@ -45,7 +45,7 @@ def cuda_driver(subject: Subject) -> Iterator[Finding]:
     elif driver.runs(found, needed):
         yield Finding("driver", "ok", f"{runs}, the lock is for CUDA {needed[0]}.{needed[1]}")
     else:
-        state = "fail" if subject.uses_gpu else "warn"
+        state: State = "fail" if subject.uses_gpu else "warn"
         yield Finding("driver", state, driver.too_old(found, needed), driver.fix(needed))
 
 
@@ -64,7 +64,7 @@ def gpus(subject: Subject) -> Iterator[Finding]:
     if isinstance(told, str):
         yield Finding("gpu", "fail" if subject.device == "cuda" else "warn", told, "check the driver: nvidia-smi")
         return
-    present = [Gpu(*row[:3], _bytes(row[3]), _bytes(row[4])) for row in told if len(row) == 5]
+    present = [Gpu(row[0], row[1], row[2], _bytes(row[3]), _bytes(row[4])) for row in told if len(row) == 5]
     users = _users()
     for gpu in present:
         yield _one(gpu, users.get(gpu.uuid, []))

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from rlx.checkup.finding import Finding, Subject
+from rlx.checkup.finding import Finding, State, Subject
 from verl_core.config.effective import has_nvidia_driver
 
 SHADOWED = ("torch", "transformers", "ray", "vllm", "sglang", "numpy")
@@ -22,7 +22,7 @@ def variables(subject: Subject) -> Iterator[Finding]:
 def _no_gpu_visible(subject: Subject) -> Iterator[Finding]:
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None and named.strip() in ("", "-1") and subject.uses_gpu and has_nvidia_driver():
-        state = "fail" if subject.device == "cuda" else "warn"
+        state: State = "fail" if subject.device == "cuda" else "warn"
         yield Finding(
             "variables", state, f"CUDA_VISIBLE_DEVICES={named!r} hides every GPU", "unset CUDA_VISIBLE_DEVICES"
         )
