@@ -4,7 +4,7 @@ import importlib
 
 import typer
 
-PARTS = ("env_list", "env_sync", "env_run", "env_pack")
+PARTS = ("env_list", "env_sync", "env_run", "env_shell", "env_lock", "env_prefetch", "env_pack", "env_clean")
 
 app = typer.Typer(
     help="Make, list and use the software environments of jobs.",

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from rlx.commands.env_wanted import BACKEND, ENGINE, EXTRA, FILE, WORDS, Backend, Engine, wanted_extras
+from rlx.commands.env_wanted import BACKEND, ENGINE, EXTRA, FILE, WORDS, Backend, Engine, say_substitute, wanted_extras
 from rlx.env import interpreter, launch
 from verl_core.config.errors import UserError
 
@@ -45,12 +45,20 @@ def run(
     command: list[str] = ctx.meta["command"]
     if not command:
         raise typer.BadParameter("name a command after `--`, for example: rlx env run smoke -- python script.py")
-    python = launch.python_for(wanted_extras(words, engine, backend, extra, file))
-    path = f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    program = shutil.which(command[0], path=path)
+    extras = wanted_extras(words, engine, backend, extra, file)
+    say_substitute(extras, extra)
+    python = launch.python_for(extras)
+    variables = activated(python)
+    program = shutil.which(command[0], path=variables["PATH"])
     if program is None:
         raise UserError(f"there is no program {command[0]!r} in {python.parent} or on PATH", "check its name")
+    launch.execute([program, *command[1:]], variables)
+
+
+def activated(python: Path) -> dict[str, str]:
+    """The variables of a program that runs in the interpreter's environment: its programs come first on PATH."""
+    path = f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
     variables = launch.child_variables() | {"PATH": path}
     if not interpreter.chosen():
         variables["VIRTUAL_ENV"] = str(python.parent.parent)
-    launch.execute([program, *command[1:]], variables)
+    return variables

@@ -1,4 +1,4 @@
-"""`rlx env sync`: make an environment, or look over one."""
+"""`rlx env sync`: make an environment."""
 
 import os
 from pathlib import Path
@@ -6,7 +6,17 @@ from pathlib import Path
 import typer
 
 from rlx import ui
-from rlx.commands.env_wanted import BACKEND, ENGINE, EXTRA, FILE, WORDS, Backend, Engine, wanted_environment
+from rlx.commands.env_wanted import (
+    BACKEND,
+    ENGINE,
+    EXTRA,
+    FILE,
+    WORDS,
+    Backend,
+    Engine,
+    say_substitute,
+    wanted_environment,
+)
 from rlx.env import manager
 
 
@@ -26,13 +36,22 @@ def sync(
         metavar="FILE",
         help="An archive of `rlx env pack`; named alone, all that it holds is installed.",
     ),
+    verify: bool = typer.Option(False, "--verify", help="Let uv look over an environment that is complete."),
+    compile_all: bool = typer.Option(
+        False, "--compile", help="Compile all byte code now; else what no environment has waits for its first import."
+    ),
     offline: bool = typer.Option(False, "--offline", help="Never use the network: only uv's cache and the archive."),
 ) -> None:
-    """Make an environment, or check one, and print its folder."""
+    """Make an environment and print its folder.
+
+    One that is complete is left as it is, and uv is not run. What it takes and shares: `rlx env ls`.
+    """
     if offline:
         os.environ["UV_OFFLINE"] = "1"
     if archive is None:
-        environment = manager.ensure(wanted_environment(words, engine, backend, extra, file), verify=True)
+        wanted = wanted_environment(words, engine, backend, extra, file)
+        say_substitute(wanted.extras, extra)
+        environment = manager.ensure(wanted, verify, compile_all=compile_all)
     else:
         from rlx.env import unpack
 

@@ -144,7 +144,11 @@ def _link_bytecode(wanted: Environment) -> int:
     """Files of byte code that could be linked from complete environments, the newest first."""
     others = [(marker["made"], folder) for folder, marker in existing() if marker and folder != wanted.folder]
     counts = bytecode.link(wanted.folder, [folder for _, folder in sorted(others, reverse=True)])
-    ui.talk(f"  byte code of {counts.linked} files linked from other environments, {counts.missing} not compiled yet")
+    if counts.linked:
+        rest = (
+            f"; {counts.missing} are compiled when first imported (`--compile` does it now)" if counts.missing else ""
+        )
+        ui.talk(f"  byte code of {counts.linked} files linked from other environments{rest}")
     return counts.linked
 
 

@@ -90,10 +90,12 @@ def check_lock() -> None:
     raise explain(done.stderr, lock_dir() / "uv.lock")
 
 
-def sync(folder: Path, extras: Sequence[str], on_line: Callable[[str], None]) -> None:
-    """Make `folder` hold exactly the extras; every line uv prints goes to `on_line`. EnvError with the cause."""
+def sync(folder: Path, extras: Sequence[str], on_line: Callable[[str], None], link_mode: str | None = None) -> None:
+    """Make `folder` hold exactly the extras; every line uv prints goes to `on_line`. `link_mode`: uv's own choice, else
+    `symlink`, `copy`, ... EnvError with the cause."""
+    command = sync_command(folder, extras) + ([f"--link-mode={link_mode}"] if link_mode else [])
     process = subprocess.Popen(
-        sync_command(folder, extras), env=environ(folder), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        command, env=environ(folder), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     )
     assert process.stderr is not None
     lines = []
