@@ -1,15 +1,17 @@
 #!/bin/bash
 # @@{title}
 # Train in a container; words after the script's name are further key=value settings. rlx is mounted from its checkout
-# (RLX_HOME); packages and models stay in the cache folder of your home, so that a second start downloads nothing. An
-# image that has rlx needs none of this: launch.docker.image.
+# (RLX_HOME), prepared data from ~/data. Packages and models stay in a cache folder of the container's own, whose files
+# belong to root, so that a second start downloads nothing. An image that has rlx needs less: launch.docker.image.
 set -euo pipefail
 
 cd @@{folder}
 if [ -z "${RLX_HOME:-}" ]; then RLX_HOME=@@{checkout}; fi
-mkdir -p "$HOME/.cache"
-exec docker run @@{options} \
-  --volume "$RLX_HOME:/rlx:ro" --volume "$PWD:/project" --volume "$HOME/.cache:/root/.cache" --workdir /project \
+CACHE="$HOME/.cache/rlx-docker"
+mkdir -p "$CACHE" "$HOME/data"
+OPTIONS=(@@{options})
+exec docker run "${OPTIONS[@]}" --volume "$PWD:/project" --workdir /project \
+  --volume "$RLX_HOME:/rlx:ro" --volume "$CACHE:/root/.cache" --volume "$HOME/data:/root/data:ro" \
   nvidia/cuda:13.0.2-devel-ubuntu24.04 bash -c '
     set -e
     { apt-get update -qq && apt-get install -qq -y python3-venv git; } > /dev/null

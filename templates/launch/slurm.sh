@@ -29,7 +29,10 @@ while kill -0 "$TRAIN" 2>/dev/null; do
   if ! machines_are_up; then
     echo "a machine of the job has gone: the run cannot go on" >&2
     kill -TERM "$TRAIN" 2>/dev/null || true
-    sleep 30
+    for _ in $(seq 30); do
+      kill -0 "$TRAIN" 2>/dev/null || break
+      sleep 1
+    done
     kill -KILL "$TRAIN" 2>/dev/null || true
     wait "$TRAIN" || true
     exit 1

@@ -1,5 +1,7 @@
 """`rlx init`: every profile gives a project that resolves, whose reward test passes and whose scripts parse."""
 
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -7,8 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from rlx.commands.init import render
+from rlx.commands import COMMANDS
+from rlx.project import render
 from verl_core.config.compose import profile_names, resolve
+from verl_core.config.effective import effective, uses_rollout
+from verl_core.config.unbuilt import unbuilt
 
 
 @pytest.fixture
@@ -25,36 +30,71 @@ def test_rendered_configuration_resolves_and_extends_its_profile(profile, tmp_pa
     assert resolved.profile == profile
     assert resolved.config.trainer.project_name == "demo"
     assert resolved.config.rollout.n == resolve(profile).config.rollout.n
-    assert resolved.config.rollout.engine == "hf"  # the project starts today, whatever engine the profile waits for
 
 
-def test_commented_keys_are_keys(tmp_path, monkeypatch):
+def test_a_profile_that_waits_for_its_engine_alone_starts_today(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("rlx.yaml").write_text(render("demo", "gsm8k-grpo")["rlx.yaml"])
+    assert [*unbuilt(effective(resolve(None).config))] == []
+
+
+@pytest.mark.parametrize("profile", ["smoke", "gsm8k-grpo", "grpo-70b-multinode", "sft-gsm8k"])
+def test_commented_keys_are_keys(profile, tmp_path, monkeypatch):
     """What the file offers to uncomment must work when uncommented."""
     monkeypatch.chdir(tmp_path)
-    lines = render("demo", "smoke")["rlx.yaml"].splitlines()
-    prose = lines[:2]
-    uncommented = [line.replace("# ", "", 1) if line.lstrip().startswith("# ") else line for line in lines[2:]]
-    Path("rlx.yaml").write_text("\n".join(prose + uncommented))
+    lines = render("demo", profile)["rlx.yaml"].splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("extends:"))
+    uncommented = [line.replace("# ", "", 1) if line.lstrip().startswith("# ") else line for line in lines[start:]]
+    Path("rlx.yaml").write_text("\n".join(uncommented))
     config = resolve(None).config
-    assert config.actor.ppo_mini_batch_size == resolve("smoke").config.actor.ppo_mini_batch_size
+    assert config.actor.ppo_mini_batch_size == resolve(profile).config.actor.ppo_mini_batch_size
     assert config.trainer.experiment_name == "first-try"
+    assert config.launch.slurm.partition == "gpu" and config.launch.env == {"NCCL_DEBUG": "WARN"}
 
 
-def test_reward_test_passes_and_can_fail(project):
-    run = [sys.executable, "test_reward.py"]
-    assert subprocess.run(run, cwd=project, check=False, capture_output=True).returncode == 0
+@pytest.mark.parametrize("run", [["test_reward.py"], ["-m", "pytest", "-q", "-p", "no:cacheprovider"]])
+def test_reward_test_passes_and_can_fail(project, run):
+    def code() -> int:
+        return subprocess.run([sys.executable, "-B", *run], cwd=project, check=False, capture_output=True).returncode
+
+    assert code() == 0
     reward = project / "reward.py"
     reward.write_text(reward.read_text().replace("found[-1]", "found[0]"))
-    assert subprocess.run(run, cwd=project, check=False, capture_output=True).returncode != 0
+    assert code() != 0
 
 
-def test_scripts_and_manifests_parse(project):
+def test_readme_names_files_and_commands_that_exist(project):
+    text = (project / "README.md").read_text()
+    named = set(re.findall(r"^\| `([^`]+)`", text, re.MULTILINE))
+    written = {str(path.relative_to(project)) for path in project.rglob("*") if path.is_file()}
+    assert named == written - {"README.md", ".gitignore"}
+    commands = re.findall(r"^rlx (\w+)|`rlx (\w+)", text, re.MULTILINE)
+    assert {one or other for one, other in commands} == {"train", "runs", "merge"} <= set(COMMANDS)
+    (alias,) = re.findall(r"^alias rlx='(.*)'$", text, re.MULTILINE)
+    assert (Path(shlex.split(alias)[3]) / "cli" / "rlx").is_dir()
+
+
+def test_a_profile_without_answers_to_score_has_no_reward():
+    assert not uses_rollout(effective(resolve("sft-gsm8k").config))
+    files = render("demo", "sft-gsm8k")
+    assert "reward.py" not in files
+    assert not any("reward" in text for name, text in files.items() if name != "rlx.schema.json")
+
+
+def test_several_machines_get_no_container_script():
+    assert "launch/docker.sh" in render("demo", "grpo-7b-8gpu")
+    files = render("demo", "grpo-70b-multinode")
+    assert "launch/docker.sh" not in files and "`launch/docker.sh`" not in files["README.md"]
+    assert (
+        "#SBATCH --nodes=8\n" in files["launch/slurm.sh"] and "#SBATCH --gpus-per-node=8\n" in files["launch/slurm.sh"]
+    )
+
+
+def test_scripts_are_programs_and_names_are_those_kubernetes_takes(project):
     scripts = sorted((project / "launch").glob("*.sh"))
-    assert [path.name for path in scripts] == ["docker.sh", "ray.sh", "slurm.sh"]
-    for script in scripts:
-        assert subprocess.run(["bash", "-n", script], check=False).returncode == 0
-        assert script.stat().st_mode & 0o100
-        assert "@@" not in script.read_text()
+    assert [path.name for path in scripts] == ["docker.sh", "ray-node.sh", "ray.sh", "slurm.sh"]
+    assert all(script.stat().st_mode & 0o100 for script in scripts)
+    assert not any("@@" in path.read_text() for path in project.rglob("*") if path.is_file())
     manifest = yaml.safe_load((project / "launch" / "kuberay.yaml").read_text())
     assert manifest["metadata"]["name"] == "my-project"  # Kubernetes takes neither capitals nor underscores
 
@@ -92,7 +132,7 @@ def test_unknown_profile_writes_nothing(rlx, tmp_path):
     [
         (["new", "--profile", "./own.yaml"], "--profile ./own.yaml is a file"),
         (["x" * 300], "cannot be written: File name too long"),
-        (["own.yaml/new"], "own.yaml/new/README.md cannot be written: Not a directory"),
+        (["own.yaml/new"], "cannot be written: Not a directory"),
     ],
 )
 def test_what_cannot_become_a_project_is_one_line(rlx, tmp_path, words, said):
