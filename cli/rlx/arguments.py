@@ -15,6 +15,9 @@ from verl_core.config.unbuilt import unbuilt
 JSON_OPTION = typer.Option(False, "--json", help="Print one JSON value on stdout.")
 DRY_RUN_OPTION = typer.Option(False, "--dry-run", help="Say what would happen, write nothing.")
 VERBOSE_OPTION = typer.Option(False, "--verbose", "-v", help="Show tracebacks.")
+FILE_OPTION = typer.Option(
+    None, "--file", "-f", help="Configuration file between the profile and the settings, as for `rlx train`."
+)
 WORDS_HELP = "A profile (see `rlx profile ls`) and any number of key=value settings."
 
 

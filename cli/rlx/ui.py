@@ -69,6 +69,11 @@ def warn(text: str) -> None:
     _say("warning:", "yellow", text)
 
 
+def error(text: str) -> None:
+    """Say on stderr what is wrong; the command goes on to what else there is, and then ends with an exit code."""
+    _say("error:", "red", text)
+
+
 def _say(label: str, style: str, text: str) -> None:
     from rich.text import Text
 

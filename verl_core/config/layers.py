@@ -112,10 +112,14 @@ def _find(name: str, beside: Path | None) -> tuple[Path, str]:
     if _is_path(name):
         path = Path(name).expanduser()
         return (beside.parent / path if beside else path), name
-    path = profiles_dir() / f"{name}.yaml"
+    place = f" (`extends:` of {beside})" if beside else ""
+    return profile_path(name, place), f"profile {name}"
+
+
+def profile_path(name: str, place: str = "") -> Path:
+    """The file of a profile that comes with rlx. Raises UserError with near names; `place` says who asks for it."""
     known = profile_names()
     if name not in known:
         near = difflib.get_close_matches(name, known, n=3) or known
-        place = f" (`extends:` of {beside})" if beside else ""
         raise UserError(f"no profile {name!r}{place}; did you mean {' or '.join(near)}?", "`rlx profile ls` lists them")
-    return path, f"profile {name}"
+    return profiles_dir() / f"{name}.yaml"

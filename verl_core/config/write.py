@@ -19,8 +19,27 @@ HEADER = (
 
 def dump(config: RlxConfig, comments: Mapping[str, str] | None = None) -> str:
     """YAML of every key, in the schema's order, with a comment behind each key that has one."""
-    text = yaml_text.write(escaped(plain(config)))
+    text = dump_tree(plain(config))
     return HEADER + (yaml_text.annotate(text, comments) if comments else text)
+
+
+def changed(config: RlxConfig) -> dict[str, Any]:
+    """The keys whose value differs from the schema's default, as plain values."""
+    return _differing(plain(config), plain(RlxConfig()))
+
+
+def dump_tree(tree: dict[str, Any]) -> str:
+    """YAML of some keys."""
+    return yaml_text.write(_escaped(tree))
+
+
+def _differing(tree: dict[str, Any], base: dict[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name, item in tree.items():
+        other = base.get(name)
+        if item != other or name not in base:
+            found[name] = _differing(item, other) if isinstance(item, dict) and isinstance(other, dict) else item
+    return found
 
 
 def load(path: Path) -> RlxConfig:
@@ -34,10 +53,10 @@ def load(path: Path) -> RlxConfig:
     return load_tree(interpolate(tree)[0] if isinstance(tree, dict) else tree, str(path))
 
 
-def escaped(value: Any) -> Any:
+def _escaped(value: Any) -> Any:
     """The values with every `${` written as interpolation's escape, `\\${`, and backslashes before it doubled."""
     if isinstance(value, dict):
-        return {key: escaped(item) for key, item in value.items()}
+        return {key: _escaped(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [escaped(item) for item in value]
+        return [_escaped(item) for item in value]
     return re.sub(r"(\\*)\$\{", r"\1\1\\${", value) if isinstance(value, str) else value

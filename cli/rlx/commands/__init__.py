@@ -19,7 +19,7 @@ COMMANDS = {
         "Start",
         "Look at a configuration, check it, compare two, look keys up, read veRL's scripts",
     ),
-    "profile": Entry("rlx.commands.profile", "Start", "List the profiles that come with rlx, and show what one sets"),
+    "profile": Entry("rlx.commands.profile", "Start", "List the profiles, show what one sets, copy or compare them"),
     "prepare": Entry("rlx.commands.prepare", "Start", "Fetch a dataset and write it as Parquet"),
     "train": Entry("rlx.commands.train", "Train", "Train a model by reinforcement learning"),
     "runs": Entry("rlx.commands.runs", "Train", "List runs, show one, draw its curves"),

@@ -1,0 +1,47 @@
+"""`rlx config show`: every key with its value, and where each came from."""
+
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from rlx import ui
+from rlx.arguments import FILE_OPTION, JSON_OPTION, WORDS_HELP, resolve_words
+from verl_core.config import write
+from verl_core.config.compose import Resolved
+from verl_core.config.derived import derived
+from verl_core.config.effective import effective
+from verl_core.config.typed import leaves, plain
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(show)
+
+
+def show(
+    words: list[str] = typer.Argument(None, metavar="PROFILE | KEY=VALUE", help=WORDS_HELP),
+    file: Path = FILE_OPTION,
+    origin: bool = typer.Option(False, "--origin", help="Say behind each value where it came from."),
+    fill: bool = typer.Option(False, "--effective", help="Fill in what is derived, and say by which rule."),
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Print every key with its value.
+
+    `rlx train -f FILE` takes the YAML that this prints. Without a profile, ./rlx.yaml is shown. With --origin, --json prints {KEY: {"value": ..., "origin": ...}} by dotted
+    keys; a derived value has the rule as its origin.
+    """
+    resolved = resolve_words(words or [], file)
+    config = effective(resolved.config) if fill else resolved.config
+    comments = _comments(resolved, fill, origin)
+    if not as_json:
+        ui.out(write.dump(config, comments).rstrip("\n"))
+    elif origin:
+        ui.out_json({key: {"value": value, "origin": comments[key]} for key, value in leaves(plain(config))})
+    else:
+        ui.out_json(plain(config))
+
+
+def _comments(resolved: Resolved, fill: bool, origin: bool) -> dict[str, str]:
+    """What stands behind each key."""
+    rules: dict[str, Any] = {each.key: f"derived: {each.rule}" for each in derived(resolved.config)} if fill else {}
+    return (resolved.origins if origin else {}) | rules
