@@ -48,8 +48,8 @@ def check(
 ) -> None:
     """Check configurations before they run.
 
-    All errors of each are reported at once, with exit code 1. Without a name, ./rlx.yaml is checked. Keys without effect are errors, unless --lenient. Parts that come with a
-    later release are warnings.
+    All errors of each are reported at once, with exit code 1. Without a name, ./rlx.yaml is checked. Keys without
+    effect are errors, unless --lenient. Parts that come with a later release are warnings.
     """
     sources, settings = split_sources(words or [])
     if not sources:

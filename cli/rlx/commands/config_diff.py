@@ -27,8 +27,8 @@ def diff(
 ) -> None:
     """Print where two configurations differ.
 
-    The keys, with both values and where they came from. Exit code 0, whether they differ or not. The same profile may be named twice: `rlx config diff smoke smoke
-    rollout.n=4`.
+    The keys, with both values and where they came from. Exit code 0, whether they differ or not. The same profile
+    may be named twice: `rlx config diff smoke smoke rollout.n=4`.
     """
     sources, before = split_sources(words)
     if before or len(sources) != 2:

@@ -30,7 +30,8 @@ def explain_key(
 ) -> None:
     """Explain a key, and its value here.
 
-    Meaning, type, choices, default, veRL's name, and what gives it effect. With a profile or settings (or ./rlx.yaml here), also its value there, and every layer that set it in order.
+    Meaning, type, choices, default, veRL's name, and what gives it effect. With a profile or settings (or
+    ./rlx.yaml here), also its value there, and every layer that set it in order.
     """
     explanation = explain(key)
     named = bool(words or file or Path(PROJECT_FILE).is_file())

@@ -27,8 +27,8 @@ def show(
 ) -> None:
     """Print every key with its value.
 
-    `rlx train -f FILE` takes the YAML that this prints. Without a profile, ./rlx.yaml is shown. With --origin, --json prints {KEY: {"value": ..., "origin": ...}} by dotted
-    keys; a derived value has the rule as its origin.
+    `rlx train -f FILE` takes the YAML that this prints. Without a profile, ./rlx.yaml is shown. With --origin,
+    --json prints {KEY: {"value": ..., "origin": ...}} by dotted keys; a derived value has the rule as its origin.
     """
     resolved = resolve_words(words or [], file)
     config = effective(resolved.config) if fill else resolved.config

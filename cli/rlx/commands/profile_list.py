@@ -23,7 +23,8 @@ def ls(
 ) -> None:
     """List the profiles that come with rlx.
 
-    With algorithm, engine, model, hardware, purpose, memory and time. A star stands behind a profile of which this release does not run every part; --long says which.
+    With algorithm, engine, model, hardware, purpose, memory and time. A star stands behind a profile of which this
+    release does not run every part; --long says which.
     """
     rows = [_row(name) for name in profile_names()]
     if as_json:
