@@ -1,6 +1,7 @@
 """The files of a project folder, rendered for a profile: what `rlx init` writes."""
 
 import copy
+import json
 import re
 import shlex
 
@@ -10,11 +11,13 @@ from rlx.launchers.job import Job
 from verl_core.config.catalogue import entry
 from verl_core.config.compose import resolve
 from verl_core.config.effective import effective, uses_rollout
+from verl_core.config.json_schema import json_schema
 from verl_core.config.schema import RlxConfig
 from verl_core.config.unbuilt import unbuilt
 
 PURPOSE = {
     "rlx.yaml": "the configuration: what this project changes of the profile",
+    "rlx.schema.json": "what an editor needs to complete and check `rlx.yaml`",
     "reward.py": "how an answer is scored",
     "test_reward.py": "the proof that it is scored right",
     "launch/slurm.sh": "the run as a Slurm job: `sbatch launch/slurm.sh`",
@@ -60,6 +63,7 @@ def render(project: str, profile: str) -> dict[str, str]:
     }
     files = {".gitignore": templates.fill("project/gitignore", values)}
     files["rlx.yaml"] = templates.fill("project/rlx.yaml", values)
+    files["rlx.schema.json"] = json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n"
     for file in ("reward.py", "test_reward.py") if generates else ():
         files[file] = templates.fill(f"project/{file}", values)
     files |= _launch_files(job)

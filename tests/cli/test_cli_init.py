@@ -1,16 +1,19 @@
 """`rlx init`: every profile gives a project that resolves, whose reward test passes and whose scripts parse."""
 
+import json
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import pytest
 import yaml
 
 from rlx.commands import COMMANDS
 from rlx.project import render
+from verl_core.config import yaml_text
 from verl_core.config.compose import profile_names, resolve
 from verl_core.config.effective import effective, uses_rollout
 from verl_core.config.unbuilt import unbuilt
@@ -61,6 +64,16 @@ def test_reward_test_passes_and_can_fail(project, run):
     reward = project / "reward.py"
     reward.write_text(reward.read_text().replace("found[-1]", "found[0]"))
     assert code() != 0
+
+
+@pytest.mark.parametrize("profile", ["smoke", "grpo-70b-multinode", "sft-gsm8k"])
+def test_editors_find_the_schema_and_the_file_fits_it(profile):
+    files = render("demo", profile)
+    assert files["rlx.yaml"].startswith("# yaml-language-server: $schema=./rlx.schema.json\n")
+    schema = json.loads(files["rlx.schema.json"])
+    jsonschema.validate(yaml_text.read(files["rlx.yaml"]), schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({"extends": profile, "trainer": {"seeed": 1}}, schema)
 
 
 def test_readme_names_files_and_commands_that_exist(project):
