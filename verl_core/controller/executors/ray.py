@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import socket
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,22 +14,18 @@ from verl_core.config.errors import EnvError, RlxError, RunError
 from verl_core.config.schema import RlxConfig
 from verl_core.controller.executors.base import Placement, WorkerGroup
 from verl_core.controller.executors.memory import out_of_memory
+from verl_core.controller.executors.nodes import check_nodes
+from verl_core.controller.executors.variables import carried
 from verl_core.controller.worker import Worker
 from verl_core.platforms import current
 
 log = logging.getLogger(__name__)
 
+JOIN_S = 10
+"""Longest wait for the head of a cluster to take a connection."""
+RESERVE_S = 120
+"""Longest wait for nodes that are still starting."""
 LONGEST = 300  # characters of a foreign error's text that are shown
-# What a rank needs of the job's environment; everything else is the node's own.
-_CARRIED = (
-    "PYTHONPATH",
-    "PYTHONUTF8",
-    "TOKENIZERS_PARALLELISM",
-    "OMP_NUM_THREADS",
-    "OMP_WAIT_POLICY",
-    "HF_HOME",
-    "HF_HUB_OFFLINE",
-)
 
 
 class RayGroup:
@@ -82,6 +80,20 @@ def translated(error: Exception) -> RlxError:
     return RunError(f"a rank failed: {type(cause).__name__}: {shown}", "train.log has its traceback")
 
 
+def _knock(address: str) -> None:
+    """OSError when nobody listens at host:port; Ray itself would try for more than five minutes."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and "://" not in address:  # not `auto`, not Ray's own kind of address
+        socket.create_connection((host, int(port)), timeout=JOIN_S).close()
+
+
+def _nodes_of(places: Any) -> list[str]:
+    """Ids of the nodes on which a placement group has bundles."""
+    from ray.util import placement_group_table
+
+    return list(placement_group_table(places)["bundles_to_node_id"].values())
+
+
 async def _awaitable(reference: Any) -> Any:
     return await reference
 
@@ -105,55 +117,80 @@ class RayExecutor:
                 "two ranks or more run under Ray, which this interpreter lacks", "pip install ray, or unset RLX_PYTHON"
             ) from None
 
+        self._join(ray, config, sum(p.ranks for p in plan))
         on_gpu = current(config.trainer.device).name != "cpu"
-        ranks = sum(p.ranks for p in plan)
-        if not ray.is_initialized():
-            own = config.cluster.ray_address is None
+        places = [await self._reserve(placement, on_gpu) for placement in plan]
+        if config.cluster.ray_address is not None:  # else the only node is this process's
+            await check_nodes(node for place in places for node in _nodes_of(place))
+        groups: dict[str, WorkerGroup] = {}
+        for placement, place in zip(plan, places, strict=True):
+            group = await self._start_pool(config, placement, place, (model_folder, blank), on_gpu)
+            groups[placement.pool] = group
+        return groups
+
+    def _join(self, ray: Any, config: RlxConfig, ranks: int) -> None:
+        """Joins the cluster of cluster.ray_address, or starts Ray here. EnvError when it cannot be joined."""
+        if ray.is_initialized():
+            return
+        address = config.cluster.ray_address
+        own = address is None
+        try:
+            if address is not None:
+                _knock(address)
             ray.init(
-                address=config.cluster.ray_address,
+                address=address,
                 num_cpus=ranks if own else None,
                 include_dashboard=False if own else None,
                 logging_level=logging.ERROR,
                 log_to_driver=False,  # Ray would print it on stdout, which is ours; errors come back as errors
-                runtime_env={"env_vars": {k: os.environ[k] for k in _CARRIED if k in os.environ}},
+                runtime_env={"env_vars": carried(os.environ)},
             )
-            self._started = True
-        groups: dict[str, WorkerGroup] = {}
-        for placement in plan:
-            group = await self._start_pool(config, placement, (model_folder, blank), on_gpu)
-            self._groups.append(group)
-            groups[placement.pool] = group
-        return groups
+        except (OSError, RuntimeError, ValueError) as error:  # nobody answers; another Ray or Python there
+            if own:
+                raise
+            text = " ".join(str(error).split())[:LONGEST]
+            raise EnvError(
+                f"cannot join the Ray cluster at {address}: {text}",
+                "start it from the environment of this job: `rlx env run ... -- ray start`",
+            ) from error
+        self._started = True
 
-    async def _start_pool(
-        self, config: RlxConfig, placement: Placement, model: tuple[str, bool], on_gpu: bool
-    ) -> RayGroup:
+    async def _reserve(self, placement: Placement, on_gpu: bool) -> Any:
+        """The pool's share of the cluster: one bundle a node. RunError when the cluster has not enough."""
         import ray
         from ray.util.placement_group import placement_group
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
         nodes = placement.ranks // placement.gpus_per_node
         one = {"CPU": 1.0, "GPU": 1.0} if on_gpu else {"CPU": 1.0}
         bundle = {k: v * placement.gpus_per_node for k, v in one.items()}
         places = placement_group([bundle] * nodes, strategy="STRICT_SPREAD" if nodes > 1 else "PACK")
-        try:
-            await asyncio.wait_for(_awaitable(places.ready()), timeout=120)
-        except TimeoutError:
+        if not await asyncio.to_thread(places.wait, RESERVE_S):
             has = ray.cluster_resources()
             raise RunError(
                 f"pool {placement.pool} asks for {nodes} node(s) with {bundle}, the Ray cluster has {has}",
                 "start more nodes, or make cluster.pools smaller",
-            ) from None
+            )
+        return places
+
+    async def _start_pool(
+        self, config: RlxConfig, placement: Placement, places: Any, model: tuple[str, bool], on_gpu: bool
+    ) -> RayGroup:
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
         remote: Any = ray.remote(Worker)
         actors = [
             remote.options(
                 num_cpus=1,
                 num_gpus=1 if on_gpu else 0,
                 scheduling_strategy=PlacementGroupSchedulingStrategy(places, rank // placement.gpus_per_node),
+                # A node's Ray may have been started from another environment than this job's.
+                runtime_env={} if config.cluster.ray_address is None else {"py_executable": sys.executable},
             ).remote(rank, placement.ranks, config, placement.roles, *model)
             for rank in range(placement.ranks)
         ]
         group = RayGroup(actors)
+        self._groups.append(group)
         master = (await group._gather([actors[0].free_address.remote()]))[0]
         await group.call("start", master)
         return group
