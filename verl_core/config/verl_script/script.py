@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _LOOPS = ("for_statement", "c_style_for_statement", "while_statement", "function_definition")
 _WORDY = ("command", "declaration_command", "variable_assignment", "variable_assignments", "unset_command")
+_ESCAPED_BLANKS = re.compile(rb"(?:\\[ \t])+")
 DEEPEST = 5
 """Scripts inside of `bash -c` inside of ..."""
 
@@ -66,13 +67,15 @@ class _Walk:
         self.script, self.variables, self.depth = script, variables, depth
         self.first_line, self.doubt = first_line, doubt
         self.expansions = Expansions(variables)
+        self.bytes = b""
 
     def source(self, text: str) -> None:
         """Follows shell text from its first statement to its last."""
         from tree_sitter import Language, Parser
         from tree_sitter_bash import language
 
-        tree = Parser(Language(language())).parse(text.encode("utf-8", "replace"))
+        self.bytes = text.encode("utf-8", "replace")
+        tree = Parser(Language(language())).parse(self.bytes)
         self.block(tree.root_node.children)
 
     def block(self, nodes: list["Node"]) -> bool:
@@ -86,7 +89,7 @@ class _Walk:
             self.note(node, f"not understood: {_line(text_of(node))}")
             return self.block(node.named_children)
         if kind in _WORDY:
-            return self.command(node, text_of(node))
+            return self.command(node, self.text(node))
         if kind == "redirected_statement":
             return self.redirected(node)
         if kind == "if_statement":
@@ -94,7 +97,7 @@ class _Walk:
         if kind == "case_statement":
             return self.case(node)
         if kind == "list":
-            return self.chain(node)
+            return self.chain(node)[0]
         if kind in ("pipeline", "negated_command"):
             return self.block(node.named_children)
         if kind == "subshell":
@@ -137,27 +140,34 @@ class _Walk:
                 self.variables.doubt(variable, f"{variable} is set by {name} in line {self.line(node)}")
         elif re.match(r"[+~]*[a-z_]+(\.\w+)+=", name) and self.script.launches:
             self.note(node, f"{_line(source)}: stands behind the end of the launch, so veRL does not see it either")
-        return name not in ("exit", "return", "exec")
+        return name not in ("exit", "return") and not (name == "exec" and len(found) > 1)
 
     def redirected(self, node: "Node") -> bool:
         body, *redirects = node.named_children
         if body.type not in _WORDY:
             return self.statement(body)
         after = " ".join(text_of(child) for child in redirects if child.type == "file_redirect")
-        return self.command(body, f"{text_of(body)} {after}")
+        return self.command(body, f"{self.text(body)} {after}")
 
-    def chain(self, node: "Node") -> bool:
-        """`left && right` and `left || right`; a command that is no test is taken to succeed."""
+    def chain(self, node: "Node") -> tuple[bool, bool | None]:
+        """`left && right` and `left || right`: whether the script goes on, and what it gives."""
         if len(node.named_children) != 2:
-            return self.block(node.named_children)
+            return self.block(node.named_children), None
         left, right = node.named_children
-        wanted = any(child.type == "&&" for child in node.children)
-        verdict = decide(left, self.expansions)
-        if verdict is None and not _is_test(left):
-            return self.statement(left) and (not wanted or self.statement(right))
+        goes_on, verdict = self.link(left)
+        if not goes_on:
+            return False, verdict
         if verdict is None:
-            return self.ways(node, [([left], [right] if wanted else []), ([], [] if wanted else [right])])
-        return self.statement(right) if verdict == wanted else True
+            return self.undecided(node, [[right], []]), None
+        wanted = any(child.type == "&&" for child in node.children)
+        return self.link(right) if verdict == wanted else (True, verdict)
+
+    def link(self, node: "Node") -> tuple[bool, bool | None]:
+        """One part of a chain; a command that is no test is taken to succeed."""
+        if node.type == "list":
+            return self.chain(node)
+        verdict = decide(node, self.expansions)
+        return (True, verdict) if verdict is not None or _is_test(node) else (self.statement(node), True)
 
     def case(self, node: "Node") -> bool:
         subject = value(text_of(node.named_children[0]), self.expansions) if node.named_children else Text()
@@ -206,7 +216,15 @@ class _Walk:
             self.inside(self.variables.copy(), why).block(_bodies(node))
 
     def inside(self, variables: Variables, doubt: str = "") -> "_Walk":
-        return _Walk(self.script, variables, self.depth, self.first_line, self.doubt or doubt)
+        walk = _Walk(self.script, variables, self.depth, self.first_line, self.doubt or doubt)
+        walk.bytes = self.bytes
+        return walk
+
+    def text(self, node: "Node") -> str:
+        """A command's source, with escaped blanks at its end, which tree-sitter takes for space between commands."""
+        left_out = _ESCAPED_BLANKS.match(self.bytes, node.end_byte)
+        end = left_out.end() if left_out else node.end_byte
+        return self.bytes[node.start_byte : end].decode("utf-8", "replace")
 
     def note(self, node: "Node", text: str) -> None:
         self.script.notes.append(Note(self.line(node), text))
