@@ -3,10 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from rlx import run_records
 from verl_core.config.compose import PROJECT_FILE, Resolved, resolve
+from verl_core.config.derived import derived
+from verl_core.config.effective import effective
 from verl_core.config.errors import UserError
+from verl_core.config.typed import leaves, plain
 
 
 @dataclass
@@ -39,6 +43,13 @@ class Source:
                 if key in recorded and origin in (str(file), "default")
             }
         return resolved
+
+
+def values(resolved: Resolved, fill: bool) -> dict[str, tuple[Any, str]]:
+    """Every key with its value and where it came from; `fill`: derived values as well, with the rule they follow."""
+    config = effective(resolved.config) if fill else resolved.config
+    rules = {each.key: f"derived: {each.rule}" for each in derived(resolved.config)} if fill else {}
+    return {key: (value, rules.get(key) or resolved.origins[key]) for key, value in leaves(plain(config))}
 
 
 def split_sources(words: Sequence[str]) -> tuple[list[Source], list[str]]:

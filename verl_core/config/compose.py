@@ -73,11 +73,10 @@ def resolve(
     ]
     settings = _settings(layers, given)
     try:
-        tree = _merge(layers, given, settings)
-        config = load_tree(tree, "after interpolation")
+        config = load_tree(_merge(layers, given, settings), "after interpolation")
     except ConfigError as error:
         raise _refusal([*failures, *error.problems]) from None
-    origins = _origins(tree, settings)
+    origins = _origins(plain(config), settings)
     if failures:  # the rest is looked at key by key; sums would be made of values that nobody asked for
         raise _refusal([*failures, *checks.each_key(config, origins)])
     report = checks.check(config, origins, [*(layer.origin for layer in layers), COMMAND_LINE])

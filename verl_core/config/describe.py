@@ -39,7 +39,7 @@ class Field:
     @property
     def choices(self) -> tuple[str, ...]:
         """Names the value must be one of; empty when there is no such list."""
-        return tuple(names(KINDS[self.key])) if self.key in KINDS else _literals(self.type)
+        return _literals(self.type) or (tuple(names(KINDS[self.key])) if self.key in KINDS else ())
 
     @property
     def range(self) -> str | None:

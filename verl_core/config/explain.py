@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from verl_core.config.catalogue import KINDS, Entry, entry, names
+from verl_core.config.catalogue import KINDS, Entry, entry
 from verl_core.config.compose import Resolved, Setting
 from verl_core.config.derived import rule
 from verl_core.config.describe import Field, field_at, fields
@@ -85,7 +85,7 @@ def explain(key: str) -> Explanation:
         tuple(_verl_names(found)),
         tuple(dict.fromkeys(each.switch for each in RULES if each.covers(key))),
         only_today(found.key),
-        tuple(entry(kind, name) for name in names(kind)) if kind else (),
+        tuple(entry(kind, name) for name in found.choices) if kind else (),
         tuple(field for name, field in fields().items() if found.section and name.startswith(f"{found.key}.")),
     )
 

@@ -1,13 +1,13 @@
 """`rlx config diff`: the keys in which two configurations differ."""
 
+from typing import Any
+
 import typer
 
 from rlx import ui
 from rlx.arguments import JSON_OPTION, say
-from rlx.config_sources import Source, split_sources
-from verl_core.config.compose import Resolved
-from verl_core.config.effective import effective
-from verl_core.config.typed import MISSING, leaves, plain, show
+from rlx.config_sources import Source, split_sources, values
+from verl_core.config.typed import MISSING, show
 
 WORDS = typer.Argument(
     ...,
@@ -42,7 +42,7 @@ def report(sources: list[Source], fill: bool, as_json: bool) -> None:
     for source in sources:
         resolved = source.resolve()
         say(resolved)
-        sides.append(_values(resolved, fill))
+        sides.append(values(resolved, fill))
     a, b = sides
     differing = [key for key in {**a, **b} if a.get(key, (MISSING,))[0] != b.get(key, (MISSING,))[0]]
     if as_json:
@@ -56,14 +56,9 @@ def report(sources: list[Source], fill: bool, as_json: bool) -> None:
             ui.out(f"  {mark} {_text(side.get(key))}")
 
 
-def _values(resolved: Resolved, fill: bool) -> dict[str, tuple[object, str]]:
-    config = effective(resolved.config) if fill else resolved.config
-    return {key: (value, resolved.origins.get(key, "derived")) for key, value in leaves(plain(config))}
-
-
-def _json(given: tuple[object, str] | None) -> dict[str, object] | None:
+def _json(given: tuple[Any, str] | None) -> dict[str, Any] | None:
     return None if given is None else {"value": given[0], "origin": given[1]}
 
 
-def _text(given: tuple[object, str] | None) -> str:
+def _text(given: tuple[Any, str] | None) -> str:
     return "absent" if given is None else f"{show(given[0])}  ({given[1]})"

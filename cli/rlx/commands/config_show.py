@@ -1,17 +1,15 @@
 """`rlx config show`: every key with its value, and where each came from."""
 
 from pathlib import Path
-from typing import Any
 
 import typer
 
 from rlx import ui
 from rlx.arguments import FILE_OPTION, JSON_OPTION, WORDS_HELP, resolve_words
+from rlx.config_sources import values
 from verl_core.config import write
-from verl_core.config.compose import Resolved
-from verl_core.config.derived import derived
 from verl_core.config.effective import effective
-from verl_core.config.typed import leaves, plain
+from verl_core.config.typed import plain
 
 
 def register(app: typer.Typer) -> None:
@@ -32,16 +30,12 @@ def show(
     """
     resolved = resolve_words(words or [], file)
     config = effective(resolved.config) if fill else resolved.config
-    comments = _comments(resolved, fill, origin)
-    if not as_json:
-        ui.out(write.dump(config, comments).rstrip("\n"))
-    elif origin:
-        ui.out_json({key: {"value": value, "origin": comments[key]} for key, value in leaves(plain(config))})
-    else:
+    if as_json and not origin:
         ui.out_json(plain(config))
-
-
-def _comments(resolved: Resolved, fill: bool, origin: bool) -> dict[str, str]:
-    """What stands behind each key."""
-    rules: dict[str, Any] = {each.key: f"derived: {each.rule}" for each in derived(resolved.config)} if fill else {}
-    return (resolved.origins if origin else {}) | rules
+        return
+    found = values(resolved, fill)
+    if as_json:
+        ui.out_json({key: {"value": value, "origin": source} for key, (value, source) in found.items()})
+    else:
+        shown = {key: source for key, (_, source) in found.items() if origin or source.startswith("derived: ")}
+        ui.out(write.dump(config, shown).rstrip("\n"))
