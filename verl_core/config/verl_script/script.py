@@ -143,11 +143,11 @@ class _Walk:
         return name not in ("exit", "return") and not (name == "exec" and len(found) > 1)
 
     def redirected(self, node: "Node") -> bool:
-        body, *redirects = node.named_children
-        if body.type not in _WORDY:
+        body = node.child_by_field_name("body")
+        if body is not None and body.type not in _WORDY:
             return self.statement(body)
-        after = " ".join(text_of(child) for child in redirects if child.type == "file_redirect")
-        return self.command(body, f"{self.text(body)} {after}")
+        heredoc = next((child for child in node.children if child.type.startswith("heredoc")), None)
+        return self.command(body or node, self.text(node, heredoc.start_byte if heredoc else None))
 
     def chain(self, node: "Node") -> tuple[bool, bool | None]:
         """`left && right` and `left || right`: whether the script goes on, and what it gives."""
@@ -220,10 +220,11 @@ class _Walk:
         walk.bytes = self.bytes
         return walk
 
-    def text(self, node: "Node") -> str:
+    def text(self, node: "Node", end: int | None = None) -> str:
         """A command's source, with escaped blanks at its end, which tree-sitter takes for space between commands."""
-        left_out = _ESCAPED_BLANKS.match(self.bytes, node.end_byte)
-        end = left_out.end() if left_out else node.end_byte
+        if end is None:
+            left_out = _ESCAPED_BLANKS.match(self.bytes, node.end_byte)
+            end = left_out.end() if left_out else node.end_byte
         return self.bytes[node.start_byte : end].decode("utf-8", "replace")
 
     def note(self, node: "Node", text: str) -> None:
