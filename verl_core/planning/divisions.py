@@ -1,0 +1,95 @@
+"""What cannot be built because sizes do not divide: head counts, layers, experts, lengths. Batches, ranks and pools are
+checked with the configuration itself."""
+
+from collections.abc import Iterator, Mapping
+
+from verl_core.config.effective import settled, uses_rollout
+from verl_core.config.schema import ActorConfig, CriticConfig, RlxConfig
+from verl_core.planning.shapes import ModelShape
+
+
+def divisions(c: RlxConfig, shapes: Mapping[str, ModelShape]) -> list[str]:
+    """Every fault of an effective configuration, each with its key and numbers."""
+    found = [*_role("actor", c.actor, shapes["actor"])]
+    if c.critic.enable:
+        found += _role("critic", c.critic, shapes["critic"])
+    if uses_rollout(c):
+        found += _rollout(c, shapes["actor"])
+    found += _lengths(c, shapes["actor"])
+    found += _adapter(c, shapes["actor"])
+    return found
+
+
+def _role(role: str, settings: ActorConfig | CriticConfig, shape: ModelShape) -> Iterator[str]:
+    if settings.strategy == "fsdp":
+        yield from _heads(f"{role}.ulysses_sequence_parallel_size", settings.ulysses_sequence_parallel_size, shape)
+        return
+    m, prefix = settings.megatron, f"{role}.megatron."
+    tp, pp, chunks = (
+        m.tensor_model_parallel_size,
+        m.pipeline_model_parallel_size,
+        m.virtual_pipeline_model_parallel_size,
+    )
+    yield from _heads(f"{prefix}tensor_model_parallel_size", tp, shape)
+    dense = not shape.experts or shape.first_dense_layers
+    if dense and shape.ffn % tp:
+        yield f"{prefix}tensor_model_parallel_size={tp} does not divide the model's feed-forward width {shape.ffn}"
+    if shape.layers < pp:
+        yield f"{prefix}pipeline_model_parallel_size={pp}: the model has {shape.layers} layers, fewer than stages"
+    if chunks and pp == 1:
+        yield f"{prefix}virtual_pipeline_model_parallel_size={chunks} needs {prefix}pipeline_model_parallel_size > 1"
+    elif chunks and shape.layers % (pp * chunks):
+        yield (
+            f"{prefix}pipeline_model_parallel_size={pp} x virtual_pipeline_model_parallel_size={chunks} = "
+            f"{pp * chunks} does not divide the model's {shape.layers} layers"
+        )
+    yield from _experts(prefix, m.expert_model_parallel_size, m.expert_tensor_parallel_size, shape)
+
+
+def _experts(prefix: str, ep: int, etp: int | None, shape: ModelShape) -> Iterator[str]:
+    if not shape.experts:
+        for key, size, off in (("expert_model", ep, "1"), ("expert_tensor", etp or 1, "null")):
+            if size > 1:
+                yield f"{prefix}{key}_parallel_size={size}: the model has no experts; set it to {off}"
+        return
+    if shape.experts % ep:
+        yield f"{prefix}expert_model_parallel_size={ep} does not divide the model's {shape.experts} experts"
+    if shape.expert_ffn % (etp or 1):
+        yield f"{prefix}expert_tensor_parallel_size={etp} does not divide the expert's width {shape.expert_ffn}"
+
+
+def _heads(key: str, size: int, shape: ModelShape) -> Iterator[str]:
+    """Query heads are cut; key heads are cut, or repeated where there are fewer than ranks."""
+    if shape.heads % size:
+        yield f"{key}={size} does not divide the model's {shape.heads} attention heads"
+    elif shape.kv_heads % size and size % shape.kv_heads:
+        yield f"{key}={size} and the model's {shape.kv_heads} key-value heads: neither divides the other"
+
+
+def _rollout(c: RlxConfig, shape: ModelShape) -> Iterator[str]:
+    if c.rollout.engine == "hf":
+        return
+    key, tp = "rollout.tensor_model_parallel_size", c.rollout.tensor_model_parallel_size
+    yield from _heads(key, tp, shape)
+    width, name = (shape.expert_ffn, "expert") if shape.experts else (shape.ffn, "feed-forward")
+    if width % tp:
+        yield f"{key}={tp} does not divide the model's {name} width {width}"
+
+
+def _lengths(c: RlxConfig, shape: ModelShape) -> Iterator[str]:
+    longest = c.data.max_prompt_length + c.data.max_response_length
+    if uses_rollout(c):
+        longest = min(longest, settled(c.rollout.max_model_len))
+    if shape.max_positions and longest > shape.max_positions:
+        yield (
+            f"data.max_prompt_length={c.data.max_prompt_length} + data.max_response_length="
+            f"{c.data.max_response_length}: {longest} tokens, but the model takes {shape.max_positions}"
+        )
+
+
+def _adapter(c: RlxConfig, shape: ModelShape) -> Iterator[str]:
+    if c.model.lora_rank and not shape.lora_params(c.model.lora_rank, c.model.target_modules):
+        yield (
+            f"model.target_modules={c.model.target_modules}: no such matrix; expected all-linear, or some of q_proj, "
+            "k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj"
+        )

@@ -1,0 +1,44 @@
+"""Host memory of a machine, and what a checkpoint takes on disk."""
+
+from verl_core.planning import engine_memory, memory
+from verl_core.planning.mesh import Stage
+from verl_core.planning.roles import Role
+from verl_core.planning.system import System
+
+PROCESS = 2.5e9  # of Python, torch and CUDA in a rank's process, and in an engine's
+SCORER = 0.1e9  # a scorer process
+CHECKPOINT_FILE = 2 * (2 << 30)  # a rank's share of the file it writes, twice: _FILE_BYTES of verl_core/checkpoint
+
+
+def host_of_pool(system: System, pool: str, stage_of: dict[str, Stage]) -> float:
+    """Bytes that the machine of a pool needs which needs most: processes, what waits there for the GPU, and the larger
+    of reading the model at the start (FSDP's rank 0 reads it whole) and writing a checkpoint."""
+    c, roles, engine = system.config, system.on(pool), system.engine_on(pool)
+    gpus = c.cluster.pools[pool].gpus
+    per_gpu = PROCESS if roles else 0.0
+    if engine:
+        per_gpu += engine_memory.host_bytes(engine) + (PROCESS if engine.kind != "hf" else 0.0)
+    for role in roles:
+        stage = stage_of[role.name]
+        per_gpu += memory.activations_in_host(role, stage, role.update)
+        per_gpu += memory.parameters(role, stage) if role.param_offload else 0.0
+        per_gpu += memory.optimizer(role, stage) if role.trained and role.optimizer_offload else 0.0
+        if role.name == "actor" and system.reference_in_actor and not role.adapter:
+            per_gpu += 2 * memory.parameters(role, stage)  # the snapshot, and the present weights while it is used
+    reading = max((role.stored * role.params for role in roles if not role.mesh.megatron), default=0.0)
+    writing = gpus * max((_written(role, stage_of[role.name]) for role in roles if role.trained), default=0.0)
+    return gpus * per_gpu + max(reading, writing) + SCORER * c.reward.num_workers * (system.actor in roles)
+
+
+def checkpoint_bytes(role: Role) -> float:
+    """Weights and optimizer state, each once; a frozen role is not written."""
+    if not role.trained:
+        return 0.0
+    if role.mesh.megatron:
+        return (2 + 12) * role.params
+    moments = 2 * role.trained - (role.shape.layers_params if role.optimizer == "muon" and not role.adapter else 0)
+    return role.stored * (role.params + moments)
+
+
+def _written(role: Role, stage: Stage) -> float:
+    return min(CHECKPOINT_FILE, memory.parameters(role, stage) + memory.optimizer(role, stage))

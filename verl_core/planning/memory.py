@@ -1,0 +1,213 @@
+"""Memory of a training engine on one GPU, a function a component. Sources: docs/planning.md.
+
+Widths: D hidden, Q and K query and key width, H heads, F feed-forward, V vocabulary; b bytes of a computed number;
+t tokens on the GPU; s shards.
+"""
+
+from verl_core.planning.components import Components
+from verl_core.planning.mesh import Stage
+from verl_core.planning.roles import Role
+from verl_core.planning.work import Micro
+
+LOGIT_CHUNK = 1 << 27  # logits at once: CHUNK_ELEMENTS of verl_core/training/logprob.py
+LOGIT_BYTES, LOGIT_BYTES_FORWARD = 16, 12  # of a logit at the peak, with and without a backward pass
+NCCL = 0.5e9  # buffers of NCCL's communicators
+
+
+def parameters(role: Role, stage: Stage) -> float:
+    """Stored parameters: FSDP shards them; Megatron keeps a stage's, split by tensor and expert ranks."""
+    m = role.mesh
+    if not m.megatron:
+        return role.params * role.stored / m.shards
+    held = role.held(stage)
+    return role.stored * (held.common / m.tp + held.experts / (m.ep * m.etp))
+
+
+def gradients(role: Role, stage: Stage) -> float:
+    """float32. FSDP reduces them once a mini-batch (set_requires_gradient_sync), so between the micro-batches of one
+    they wait whole on every GPU; with one micro-batch only shards are left. Megatron keeps its stage's."""
+    m = role.mesh
+    if m.megatron:
+        return parameters(role, stage) / role.stored * 4
+    return 4.0 * role.trained / (m.shards if role.update.count == 1 else 1)
+
+
+def optimizer(role: Role, stage: Stage) -> float:
+    """AdamW: two moments of the parameter's dtype. Muon: one for the layers' matrices. Megatron: float32 moments and
+    master copy, spread over data-parallel ranks by the distributed optimizer."""
+    m = role.mesh
+    if m.megatron:
+        held = role.held(stage)
+        spread, experts_spread = (m.optimizer_ranks, m.expert_optimizer_ranks) if role.distributed_optimizer else (1, 1)
+        return 12 * (held.common / m.tp / spread + held.experts / (m.ep * m.etp) / experts_spread)
+    moments = 2.0 * role.trained
+    if role.optimizer == "muon" and not role.adapter:
+        moments -= role.shape.layers_params
+    return moments * role.stored / m.shards
+
+
+def saved_per_token(role: Role, layer: int) -> float:
+    """Bytes that autograd keeps of one token in one layer without recomputation (after arXiv 2205.05198, section 4.1,
+    counted anew for gated layers, flash attention and transformers' float32 norms)."""
+    s, b = role.shape, role.compute
+    norm = 2 * b if role.liger else 4 + 2 * b  # input (in float32 as well) and output
+    norms = (4 if s.sandwich_norms else 2) * norm * s.hidden
+    attention = b * (2 * s.q_width + 2 * s.kv_width) + 4 * s.heads
+    if s.qk_norm:
+        attention += norm * (s.q_width + s.kv_width)
+    return norms + attention + feed_forward_per_token(role, layer)
+
+
+def feed_forward_per_token(role: Role, layer: int) -> float:
+    """gate, up, activation and product of each expert a token takes; with Liger no activation. Routed tokens are also
+    copied to their experts and back."""
+    s, b = role.shape, role.compute
+    tensors = 3 if role.liger else 4
+    if not s.has_experts(layer):
+        return tensors * b * s.ffn
+    routed = s.experts_per_token * (tensors * s.expert_ffn + 2 * s.hidden)
+    return b * (routed + tensors * s.shared_expert_ffn) + 8 * s.experts
+
+
+def flowing_per_token(role: Role, layer: int) -> float:
+    """Gradients that pass through a layer at once: of the residual stream and the widest three of the feed-forward."""
+    s = role.shape
+    width = s.expert_ffn * s.experts_per_token + s.shared_expert_ffn if s.has_experts(layer) else s.ffn
+    return role.compute * (2 * s.hidden + 3 * width)
+
+
+def forward_per_token(role: Role, layer: int) -> float:
+    """One layer's working set without gradients: residual stream, a norm in float32, and attention or feed-forward,
+    whichever is wider."""
+    s, b = role.shape, role.compute
+    width = s.expert_ffn * s.experts_per_token + s.shared_expert_ffn if s.has_experts(layer) else s.ffn
+    inner = max(2 * s.q_width + 2 * s.kv_width, 3 * width)
+    return b * (2 * s.hidden + inner) + 4 * s.hidden
+
+
+def in_flight(role: Role, stage: Stage, micro: Micro) -> float:
+    """Micro-batches whose activations a pipeline stage holds: 1F1B has stages - index (arXiv 2104.04473), interleaved
+    chunks 1 + (p - 1) / (p v) times the first stage's (arXiv 2205.05198, section 4.2.3)."""
+    m = role.mesh
+    if m.pp == 1:
+        return 1.0
+    more = 1 + (m.pp - 1) / (m.pp * m.chunks) if m.chunks > 1 else 1.0
+    return min(m.pp - stage.index, micro.count) * more
+
+
+def activations(role: Role, stage: Stage, micro: Micro) -> float:
+    """What forward keeps for backward, and the working set of the layer that is differentiated."""
+    m, b = role.mesh, role.compute
+    tokens = micro.tokens / m.split
+    widest = max(stage.layers, key=lambda i: saved_per_token(role, i))
+    whole = saved_per_token(role, widest) * _tp_share(role)
+    working = flowing_per_token(role, widest) / m.tp
+    if role.checkpointing:
+        residual = b * role.shape.hidden / (m.tp if role.tokens_split_by_tp else 1)
+        kept = residual * (2 if role.activations_in_host else len(stage.layers))
+        working += whole
+    else:
+        per_layer = [saved_per_token(role, i) * _tp_share(role) for i in stage.layers]
+        kept = sum(sorted(per_layer)[-2:]) if role.activations_in_host else sum(per_layer)
+    return tokens * (kept * in_flight(role, stage, micro) + working)
+
+
+def activations_in_host(role: Role, stage: Stage, micro: Micro) -> float:
+    """Bytes a GPU that wait in host memory instead (model.enable_activation_offload)."""
+    if not role.activations_in_host:
+        return 0.0
+    per_token = role.compute * role.shape.hidden if role.checkpointing else saved_per_token(role, stage.layers[0])
+    return micro.tokens / role.mesh.split * per_token * len(stage.layers)
+
+
+def forward_activations(role: Role, stage: Stage, micro: Micro) -> float:
+    widest = max(forward_per_token(role, i) for i in stage.layers)
+    return micro.tokens / role.mesh.split * widest / (role.mesh.tp if role.tokens_split_by_tp else 1)
+
+
+def logits(role: Role, stage: Stage, micro: Micro, backward: bool) -> float:
+    """A chunk of logits and the hidden states of all answers. A value head has one number a token."""
+    if not stage.last:
+        return 0.0
+    answers = micro.answers / role.mesh.split
+    hidden = 2 * role.compute * role.shape.hidden * answers
+    if role.value_head:
+        return hidden + 16 * answers
+    elements = min(answers * role.shape.vocab / role.mesh.tp, LOGIT_CHUNK)
+    return hidden + elements * (LOGIT_BYTES if backward else LOGIT_BYTES_FORWARD)
+
+
+def communication(role: Role, stage: Stage, micro: Micro, backward: bool) -> float:
+    """FSDP2: the root's and two layers' parameters gathered (or all, without reshard_after_forward), a gather under
+    way, gradients of the root and the float32 input of a reduce-scatter. Megatron: a gathered sequence, tokens on the
+    way to experts and the next stage."""
+    m, s, b = role.mesh, role.shape, role.compute
+    own = NCCL if m.ranks > 1 else 0.0
+    if m.megatron:
+        tokens = micro.tokens / m.cp
+        buffers = 2 * tokens * b * s.hidden if m.tp > 1 else 0.0
+        if m.pp > 1:
+            buffers += 2 * tokens * b * s.hidden / (m.tp if role.tokens_split_by_tp else 1)
+        if m.ep > 1:
+            buffers += 2 * tokens / m.tp * b * s.hidden * s.experts_per_token
+        return own + buffers
+    if not role.is_sharded:
+        return own
+    largest = max(s.largest_layer, role.root_params)
+    gathered = float(b * (role.root_params + 2 * s.largest_layer if role.reshard else role.params))
+    if m.shards > 1:
+        gathered += b * largest
+    if backward and not role.adapter:
+        gathered += 2 * b * role.root_params  # gradients of embedding and output layer before they are reduced
+        gathered += 4 * largest * (1 if m.shards > 1 else 2)  # one rank copies the input once more to divide it
+    if m.sp > 1:
+        gathered += 2 * b * micro.tokens / m.sp * (2 * s.q_width + 2 * s.kv_width)
+    return own + gathered
+
+
+def resting(role: Role, stage: Stage) -> float:
+    """What an idle role leaves on the GPU."""
+    held = 0.0 if role.param_offload else parameters(role, stage)
+    if role.trained and not role.optimizer_offload:
+        held += optimizer(role, stage)
+    return held
+
+
+def update(role: Role, stage: Stage) -> Components:
+    """The peak of an optimizer step."""
+    return Components(
+        parameters=parameters(role, stage),
+        gradients=gradients(role, stage),
+        optimizer=optimizer(role, stage),
+        activations=activations(role, stage, role.update),
+        logits=logits(role, stage, role.update, backward=True),
+        communication=communication(role, stage, role.update, backward=True),
+    )
+
+
+def forward(role: Role, stage: Stage, micro: Micro) -> Components:
+    """The peak of a pass without gradients."""
+    return Components(
+        parameters=parameters(role, stage),
+        optimizer=optimizer(role, stage) if role.trained and not role.optimizer_offload else 0.0,
+        activations=forward_activations(role, stage, micro),
+        logits=logits(role, stage, micro, backward=False),
+        communication=communication(role, stage, micro, backward=False),
+    )
+
+
+def at_rest(role: Role, stage: Stage, with_optimizer: bool, buffers: float = 0.0) -> Components:
+    """Parameters on the GPU without a pass: weights are handed over, or written to a checkpoint."""
+    wanted = role.trained and (with_optimizer or not role.optimizer_offload)
+    return Components(
+        parameters=parameters(role, stage),
+        optimizer=optimizer(role, stage) if wanted else 0.0,
+        communication=buffers + (NCCL if role.mesh.ranks > 1 else 0.0),
+    )
+
+
+def _tp_share(role: Role) -> float:
+    """What tensor parallelism leaves of a layer's activations; without sequence_parallel norms stay whole. Roughly a
+    quarter of a layer's bytes are the norms'."""
+    tp = role.mesh.tp
+    return 1 / tp if role.tokens_split_by_tp or tp == 1 else 0.25 + 0.75 / tp

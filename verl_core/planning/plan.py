@@ -1,0 +1,52 @@
+"""From a configuration to its plan."""
+
+from dataclasses import replace
+
+from verl_core.config.effective import effective
+from verl_core.config.errors import UserError
+from verl_core.config.schema import RlxConfig
+from verl_core.planning import gpus
+from verl_core.planning.advice import advise
+from verl_core.planning.divisions import divisions
+from verl_core.planning.estimate import estimate
+from verl_core.planning.gpus import Gpu
+from verl_core.planning.models import shape_of
+from verl_core.planning.result import Plan
+from verl_core.planning.shapes import ModelShape
+
+__all__ = ["Plan", "gpu_for", "plan", "shapes_of"]
+
+
+def plan(config: RlxConfig, gpu: Gpu) -> Plan:
+    """What a checked configuration needs on GPUs of this kind, and what would make it fit.
+
+    Raises UserError for a model whose shape is not known, and with every size that does not divide at once.
+    """
+    e = effective(config)
+    shapes = shapes_of(e)
+    if faults := divisions(e, shapes):
+        raise UserError("\n  ".join(faults), "choose sizes that divide; `rlx plan` with the new ones shows the mesh")
+    first = estimate(e, shapes, gpu)
+    return replace(first, advice=advise(config, shapes, gpu, first))
+
+
+def shapes_of(e: RlxConfig) -> dict[str, ModelShape]:
+    """The shapes of an effective configuration's models by role; the reference has the actor's."""
+    shapes = {"actor": shape_of(e.model.path, e.model.override_config)}
+    if e.critic.enable:
+        path = e.critic.model.path or e.model.path
+        same = path == e.model.path
+        shapes["critic"] = shapes["actor"] if same else shape_of(path, e.model.override_config, "critic.model.path")
+    return shapes
+
+
+def gpu_for(config: RlxConfig, name: str | None) -> tuple[Gpu, str]:
+    """The card to plan for and why it is that one: the named one, the CPU for trainer.device=cpu, this machine's, else
+    an H200. Raises UserError for a name that is not known."""
+    if name:
+        return gpus.named(name), "named by --gpu"
+    if config.trainer.device == "cpu":
+        return gpus.cpu(), "trainer.device=cpu"
+    if found := gpus.this_machine():
+        return found, "this machine's"
+    return gpus.GPUS[gpus.DEFAULT], "this machine has no NVIDIA GPU; --gpu names another"

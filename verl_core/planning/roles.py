@@ -1,0 +1,168 @@
+"""The roles of an effective configuration as plans see them: model, mesh, dtypes, what is trained, what waits where."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from verl_core.config.effective import settled, uses_reference
+from verl_core.config.schema import ActorConfig, CriticConfig, PoolConfig, RefConfig, RlxConfig, RolloutConfig
+from verl_core.planning.mesh import Mesh, Stage, mesh_of
+from verl_core.planning.shapes import ModelShape
+from verl_core.planning.work import Micro, Work, cut, work_of
+
+BYTES = {"float32": 4, "bfloat16": 2}
+
+
+@dataclass(frozen=True)
+class Held:
+    """Parameters in a part of the model: those every data-parallel rank has alike, and routed experts."""
+
+    common: float
+    experts: float = 0.0
+
+    @property
+    def all(self) -> float:
+        return self.common + self.experts
+
+
+@dataclass(frozen=True)
+class Role:
+    """One trained or frozen model on a pool."""
+
+    name: str
+    pool: str
+    nodes: int
+    shape: ModelShape
+    mesh: Mesh
+    work: Work
+    value_head: bool
+    trained: int
+    """Parameters with gradients: all, an adapter's, or none (a reference on a pool of its own)."""
+    stored: int
+    """Bytes of a stored parameter."""
+    compute: int
+    """Bytes of a number in forward and backward."""
+    optimizer: str
+    update: Micro
+    forward: Micro
+    """Of a pass without gradients."""
+    reference: Micro
+    """Of the reference's."""
+    updates: int
+    """Optimizer steps a step."""
+    mini_batches: int
+    checkpointing: bool
+    liger: bool
+    activations_in_host: bool
+    reshard: bool
+    param_offload: bool
+    optimizer_offload: bool
+    tokens_split_by_tp: bool
+    """Megatron: norms and residuals are divided among tensor-parallel ranks too."""
+    distributed_optimizer: bool
+
+    @cached_property
+    def params(self) -> int:
+        """The role's parameters: a value model has a linear layer with one output for the vocabulary's."""
+        return self.body_params + (self.shape.hidden if self.value_head else self.shape.head_params)
+
+    @cached_property
+    def body_params(self) -> int:
+        return self.shape.layers_params + self.shape.embedding_params + self.shape.hidden
+
+    @property
+    def root_params(self) -> int:
+        """What is gathered with the root and stays gathered: embedding, last norm, output layer."""
+        return self.params - self.shape.layers_params
+
+    @property
+    def adapter(self) -> bool:
+        return 0 < self.trained < self.params
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether FSDP's hooks are in use: several ranks, or another dtype to compute in than to store."""
+        return self.mesh.ranks > 1 or self.compute != self.stored
+
+    @cached_property
+    def stages(self) -> list[Stage]:
+        return self.mesh.stages(self.shape)
+
+    def held(self, stage: Stage) -> Held:
+        """Parameters of a stage before tensor and expert parallelism."""
+        s = self.shape
+        common = sum(s.common_params(i) for i in stage.layers)
+        if stage.first:
+            common += s.embedding_params
+        if stage.last:
+            head = s.hidden if self.value_head else s.embedding_params if self.mesh.pp > 1 else s.head_params
+            common += s.hidden + head  # a tied output layer on another stage than the embedding is a copy
+        return Held(common, sum(s.expert_params(i) for i in stage.layers))
+
+
+def training_roles(c: RlxConfig, shapes: Mapping[str, ModelShape], on_cpu: bool) -> list[Role]:
+    """actor, critic and a reference on a pool of its own, in the order in which they work."""
+    roles = [_role(c, "actor", c.actor, shapes["actor"], on_cpu)]
+    if has_own_reference(c):
+        roles.append(_role(c, "ref", c.actor, shapes["actor"], on_cpu))
+    if c.critic.enable:
+        roles.append(_role(c, "critic", c.critic, shapes["critic"], on_cpu))
+    return roles
+
+
+def has_own_reference(c: RlxConfig) -> bool:
+    return uses_reference(c) and c.ref.pool != c.actor.pool
+
+
+def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: ModelShape, on_cpu: bool) -> Role:
+    pool_name = c.ref.pool if name == "ref" else settings.pool
+    pool: PoolConfig = c.cluster.pools[pool_name or ""]
+    mesh, work, fsdp, megatron = mesh_of(settings, pool, shape), work_of(c), settings.fsdp_config, settings.megatron
+    is_critic = isinstance(settings, CriticConfig)
+    value_head = is_critic or c.algorithm.name == "reward_model"
+    by_megatron = settings.strategy == "megatron"
+    share = settled(settings.ppo_mini_batch_size) * work.samples
+    rule = (settings.ppo_micro_batch_size_per_gpu, settings.ppo_max_token_len_per_gpu)
+    forward_rule = rule if is_critic else _log_prob_rule(c.rollout, rule)
+    reference_rule = _log_prob_rule(c.ref, rule)
+    offload = megatron if by_megatron else fsdp
+    params = shape.params - (shape.head_params - shape.hidden if value_head else 0)
+    lora = c.model.lora_rank and name == "actor"
+    adapter = shape.lora_params(c.model.lora_rank, c.model.target_modules) if lora else 0
+    mini_batches = max(1, c.data.train_batch_size // settled(settings.ppo_mini_batch_size))
+    checkpointing = c.model.enable_gradient_checkpointing
+    if isinstance(settings, CriticConfig) and settings.model.enable_gradient_checkpointing is not None:
+        checkpointing = settings.model.enable_gradient_checkpointing
+    return Role(
+        name=name,
+        pool=pool_name or "",
+        nodes=pool.nodes,
+        shape=shape,
+        mesh=mesh,
+        work=work,
+        value_head=value_head,
+        trained=0 if name == "ref" else adapter or params,
+        stored=2 if by_megatron else BYTES[fsdp.model_dtype],
+        compute=2 if by_megatron else BYTES[fsdp.dtype or ("float32" if on_cpu else "bfloat16")],
+        optimizer=settings.optim.optimizer,
+        update=cut(work, -(-share // mesh.dp), *rule, mesh.split),
+        forward=cut(work, -(-work.sequences // mesh.dp), *forward_rule, mesh.split),
+        reference=cut(work, -(-work.sequences // mesh.dp), *reference_rule, mesh.split),
+        updates=mini_batches * settled(settings.ppo_epochs),
+        mini_batches=mini_batches,
+        checkpointing=megatron.recompute_granularity == "full" if by_megatron else checkpointing,
+        liger=c.model.use_liger,
+        activations_in_host=c.model.enable_activation_offload,
+        reshard=fsdp.reshard_after_forward,
+        param_offload=offload.param_offload,
+        optimizer_offload=offload.optimizer_offload,
+        tokens_split_by_tp=by_megatron and megatron.sequence_parallel,
+        distributed_optimizer=megatron.use_distributed_optimizer,
+    )
+
+
+def _log_prob_rule(
+    section: RefConfig | RolloutConfig, default: tuple[int | None, int | None]
+) -> tuple[int | None, int | None]:
+    own = section.log_prob_micro_batch_size_per_gpu, section.log_prob_max_token_len_per_gpu
+    return own if own != (None, None) else default
