@@ -11,7 +11,7 @@ import pytest
 from preflight_project import NOWHERE, make
 
 from rlx.env import driver, glibc, index, lockfile, preflight
-from rlx.env.requirements import Package, hosts, interpreter_needs, locked_packages
+from rlx.env.requirements import Package, asked_for, hosts, locked_packages
 from tests.conftest import command_variables
 from verl_core.config.errors import EnvError
 
@@ -257,7 +257,11 @@ def test_a_proxy_that_only_uv_knows_is_believed(no_proxies, tmp_path):
 
 
 def test_a_name_server_that_never_answers_does_not_hold_the_command(no_proxies):
-    no_proxies.setattr(index.socket, "create_connection", lambda *_: index.time.sleep(3))
+    def hang(*_: object) -> None:
+        index.time.sleep(2.5)
+        raise OSError("it gave up")
+
+    no_proxies.setattr(index.socket, "create_connection", hang)
     started = index.time.monotonic()
     assert index.unreachable(["https://a", "https://b"], 0.3) == dict.fromkeys(
         ("https://a", "https://b"), "no answer in 0.3 s"
@@ -266,6 +270,6 @@ def test_a_name_server_that_never_answers_does_not_hold_the_command(no_proxies):
 
 
 def test_what_an_interpreter_needs_follows_extras_in_extras():
-    assert {"megatron-core", "torch", "omegaconf"} <= set(interpreter_needs(("megatron",)))
-    assert "rlx" not in interpreter_needs(("megatron",))
-    assert "vllm" not in interpreter_needs(("fsdp",))
+    assert {"megatron-core", "torch", "omegaconf"} <= set(asked_for(("megatron",)))
+    assert "rlx" not in asked_for(("megatron",))
+    assert "vllm" not in asked_for(("fsdp",))

@@ -15,7 +15,7 @@ from typing import Any
 
 from rlx import ui
 from rlx.env import lockfile
-from rlx.env.requirements import interpreter_needs
+from rlx.env.requirements import asked_for
 from verl_core.config.errors import EnvError
 
 OF_THE_COMMAND = {"typer", "uv", "packaging", "tree-sitter", "tree-sitter-bash"}
@@ -80,7 +80,7 @@ def check(python: str, extras: Iterable[str]) -> None:
 
 def differences(python: str, extras: Iterable[str]) -> tuple[list[str], list[str]]:
     """(`name version (lock: version)` of what differs, optional packages it lacks). EnvError as `check`."""
-    names = [name for name in interpreter_needs(extras) if name not in OF_THE_COMMAND]
+    names = [name for name in asked_for(extras) if name not in OF_THE_COMMAND]
     found = _probe(python, names)
     if tuple(found["python"][:2]) < _oldest_python():
         raise EnvError(

@@ -1,6 +1,6 @@
 """What an environment of some extras needs on this machine: its locked packages and where they come from."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -31,10 +31,6 @@ def locked_packages(extras: tuple[str, ...]) -> list[Package]:
     ]
 
 
-def _applies(requirement: Any) -> bool:
-    return requirement.marker is None or requirement.marker.evaluate()
-
-
 def _urls(table: dict[str, Any]) -> tuple[str, ...]:
     return tuple(wheel.get("url") or wheel.get("path", "") for wheel in table.get("wheels", []))
 
@@ -51,21 +47,9 @@ def download_total(packages: Iterable[Package]) -> int:
     return sum(package.largest for package in packages)
 
 
-def interpreter_needs(extras: Iterable[str]) -> Iterator[str]:
-    """Names of the packages that pyproject.toml asks for here: the project's own and the extras', each once."""
+def asked_for(extras: Iterable[str]) -> list[str]:
+    """The packages that pyproject.toml itself asks for here: the project's own, then the extras', each once."""
     from packaging.requirements import Requirement
 
-    project = lockfile.project()["project"]
-    waiting = [*project["dependencies"], *(text for extra in extras for text in _of_extra(project, extra))]
-    seen = set()
-    while waiting:
-        requirement = Requirement(waiting.pop(0))
-        if requirement.name == project["name"]:  # rlx[fsdp]: one extra holds another
-            waiting += [text for extra in sorted(requirement.extras) for text in _of_extra(project, extra)]
-        elif _applies(requirement) and requirement.name not in seen:
-            seen.add(requirement.name)
-            yield requirement.name
-
-
-def _of_extra(project: dict[str, Any], extra: str) -> list[str]:
-    return project["optional-dependencies"][extra]
+    own = [Requirement(text).name for text in lockfile.project()["project"]["dependencies"]]
+    return [*dict.fromkeys([*own, *(name for extra in extras for name in resolution.direct(extra))])]
