@@ -40,7 +40,7 @@ def plan(resolved: Resolved, resume: bool, job_args: list[str]) -> Plan:
         "purpose": config.purpose,
         "model": config.model.path,
         "algorithm": config.algorithm.name,
-        "engine": config.rollout.engine,
+        "engine": config.rollout.engine if uses_rollout(config) else None,
         "environment": _environment(wanted),
         "roles": _roles(config),
         "batch": _batch(config),
