@@ -73,14 +73,15 @@ def test_an_index_variable_that_cannot_help_is_named(sync):
     assert "UV_DEFAULT_INDEX does not help" in done.stderr
 
 
+@pytest.mark.parametrize("command", [("train",), ("env", "sync")], ids=" ".join)
 @pytest.mark.parametrize(("device", "said"), [("auto", "runs CUDA 12.4"), ("cpu", "there is no network to")])
-def test_a_driver_too_old_refuses_unless_the_run_is_on_the_cpu(sync, tmp_path, device, said):
+def test_a_driver_too_old_refuses_unless_the_run_is_on_the_cpu(sync, tmp_path, command, device, said):
     """trainer.device=cpu comes past the driver, to the next thing that is missing here."""
     path = program(
         tmp_path / "bin", "nvidia-smi", "| NVIDIA-SMI 550.54  Driver Version: 550.54.15  CUDA Version: 12.4 |"
     )
     done = sync(
-        "train", "smoke", f"trainer.device={device}",
+        *command, "smoke", f"trainer.device={device}",
         name="nvidia-cuda-runtime", version="13.0.96", env={"PATH": path},
     )  # fmt: skip
     assert done.returncode == 3 and said in done.stderr

@@ -8,7 +8,18 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from rlx.commands.env_wanted import BACKEND, ENGINE, EXTRA, FILE, WORDS, Backend, Engine, say_substitute, wanted_extras
+from rlx.commands.env_wanted import (
+    BACKEND,
+    ENGINE,
+    EXTRA,
+    FILE,
+    WORDS,
+    Backend,
+    Engine,
+    may_use_gpu,
+    say_substitute,
+    wanted_extras,
+)
 from rlx.env import interpreter, launch
 from verl_core.config.errors import UserError
 
@@ -47,7 +58,7 @@ def run(
         raise typer.BadParameter("name a command after `--`, for example: rlx env run smoke -- python script.py")
     extras = wanted_extras(words, engine, backend, extra, file)
     say_substitute(extras, extra)
-    python = launch.python_for(extras)
+    python = launch.python_for(extras, may_use_gpu(words, file, bool(engine or backend or extra)))
     variables = activated(python)
     program = shutil.which(command[0], path=variables["PATH"])
     if program is None:

@@ -16,6 +16,7 @@ from rlx.commands.env_wanted import (
     WORDS,
     Backend,
     Engine,
+    may_use_gpu,
     say_substitute,
     wanted_extras,
 )
@@ -50,7 +51,7 @@ def shell(
         ui.note(f"this shell already is in {inside}; `exit` twice leaves both")
     extras = wanted_extras(words, engine, backend, extra, file)
     say_substitute(extras, extra)
-    python = launch.python_for(extras)
+    python = launch.python_for(extras, may_use_gpu(words, file, bool(engine or backend or extra)))
     name = python.parent.parent.name
     arguments, variables = marked(Path(program).name, name, activated(python))
     launch.execute([program, *arguments], variables)

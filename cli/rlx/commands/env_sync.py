@@ -14,6 +14,7 @@ from rlx.commands.env_wanted import (
     WORDS,
     Backend,
     Engine,
+    may_use_gpu,
     say_substitute,
     wanted_environment,
 )
@@ -51,7 +52,9 @@ def sync(
     if archive is None:
         wanted = wanted_environment(words, engine, backend, extra, file)
         say_substitute(wanted.extras, extra)
-        environment = manager.ensure(wanted, verify, compile_all=compile_all)
+        environment = manager.ensure(
+            wanted, verify, may_use_gpu(words, file, bool(engine or backend or extra)), compile_all=compile_all
+        )
     else:
         from rlx.env import unpack
 

@@ -75,6 +75,17 @@ def wanted_environment(
     return manager.environment(wanted_extras(words, engines, backend, named, file))
 
 
+def may_use_gpu(words: list[str] | None, file: Path | None, extras_named: bool) -> bool:
+    """Whether what is asked for may run on a GPU: an NVIDIA driver too old for the lock stops nothing else.
+
+    `extras_named`: options name them, so that ./rlx.yaml is not read, as in `wanted_extras`.
+    """
+    profile, overrides = split_words(words or [])
+    if not (profile or overrides or file or (not extras_named and Path(PROJECT_FILE).is_file())):
+        return True
+    return resolve(profile, overrides, file).config.trainer.device != "cpu"
+
+
 def say_substitute(extras: Iterable[str], named: list[str]) -> None:
     """Say where an engine is not what its name lets one expect: without an NVIDIA driver vllm is its CPU build, and the
     CUDA build, asked for by name, can be imported and used for nothing else."""
