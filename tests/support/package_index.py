@@ -74,13 +74,24 @@ def source(name: str, body: str) -> tuple[str, bytes]:
 
 class Index:
     """A PEP 691 index. `requests` lists (file name, Range header) of the files asked for; `changed` replaces what is
-    sent of a file, and a file in `cut` ends after so many bytes, once."""
+    sent of a file, and a file in `cut` ends after so many bytes, once. `go_on` cleared: files stop halfway and wait."""
 
     def __init__(self, files: Mapping[str, bytes]):
         self.files = dict(files)
+        self._thread: threading.Thread | None = None
+        self._port = 0
+        self.open()
+        self._port = self._server.server_port
+        self.url = f"http://127.0.0.1:{self._port}"
+
+    def open(self) -> None:
+        """Serve, with nothing asked for or changed yet; always on the same port, which a lock has written down."""
+        self.close()
         self.requests: list[tuple[str, str | None]] = []
         self.changed: dict[str, bytes] = {}
         self.cut: dict[str, int] = {}
+        self.go_on = threading.Event()
+        self.go_on.set()
         index = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -92,8 +103,17 @@ class Index:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self._server = ThreadingHTTPServer(("127.0.0.1", self._port), Handler)
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+
+    def close(self) -> None:
+        """Nobody listens any more. Safe to call twice."""
+        if self._thread is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self._thread.join()
+            self._thread = None
 
     def _answer(self, request: BaseHTTPRequestHandler) -> None:
         kind, name = request.path.strip("/").split("/")[:2]
@@ -131,20 +151,19 @@ class Index:
         request.send_header("Content-Length", str(len(content) - first))
         request.end_headers()
         if request.command == "GET":
-            request.wfile.write(content[first : self.cut.pop(name, None)])
+            rest = content[first : self.cut.pop(name, None)]
+            request.wfile.write(rest[: len(rest) // 2])
+            self.go_on.wait(30)
+            request.wfile.write(rest[len(rest) // 2 :])
 
 
 @contextmanager
 def serving(files: Mapping[str, bytes]) -> Iterator[Index]:
     index = Index(files)
-    thread = threading.Thread(target=index.server.serve_forever, kwargs={"poll_interval": 0.05})
-    thread.start()
     try:
         yield index
     finally:
-        index.server.shutdown()
-        index.server.server_close()
-        thread.join()
+        index.close()
 
 
 def small_rlx(folder: Path, index_url: str, extras: Mapping[str, list[str]]) -> Path:

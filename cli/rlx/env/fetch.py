@@ -6,10 +6,10 @@ attempt, or the next command, goes on where that one ends.
 
 import hashlib
 import http.client
+import queue
 import threading
 import urllib.request
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
@@ -65,15 +65,32 @@ def fetch(files: Sequence[LockedFile], on_bytes: Callable[[int, str], None]) -> 
 
     Raises EnvError for the first file that cannot be had; what has arrived is kept.
     """
+    waiting: queue.SimpleQueue[LockedFile] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
     stop = threading.Event()
-    with ThreadPoolExecutor(CONNECTIONS) as pool:
-        calls = [pool.submit(_fetch_one, file, on_bytes, stop) for file in files]
-        try:
-            for call in as_completed(calls):
-                call.result()
-        finally:  # a failure, an interrupt: the others end within a chunk
-            stop.set()
-            pool.shutdown(wait=False, cancel_futures=True)
+    for file in files:
+        waiting.put(file)
+
+    def work() -> None:
+        while not stop.is_set():
+            try:
+                _fetch_one(waiting.get_nowait(), on_bytes, stop)
+            except queue.Empty:
+                return
+            except BaseException as problem:
+                ended.put(problem)
+            else:
+                ended.put(None)
+
+    # Daemons: after an interrupt nobody waits for a server that is silent.
+    for _ in range(min(CONNECTIONS, len(files))):
+        threading.Thread(target=work, daemon=True).start()
+    try:
+        for _ in files:
+            if (problem := ended.get()) is not None:
+                raise problem
+    finally:
+        stop.set()
 
 
 def _fetch_one(file: LockedFile, on_bytes: Callable[[int, str], None], stop: threading.Event) -> None:
@@ -112,15 +129,16 @@ def _download(file: LockedFile, part: Path, on_bytes: Callable[[int, str], None]
         with urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer:
             goes_on = answer.status == http.client.PARTIAL_CONTENT  # else the server sends all of it again
             with part.open("ab" if goes_on else "wb") as stream:
-                while chunk := answer.read(CHUNK):
+                while chunk := answer.read1(CHUNK):
                     if stop.is_set():
                         raise Stopped
                     stream.write(chunk)
+                    stream.flush()
                     on_bytes(len(chunk), file.filename)
+            if answer.length:  # bytes that were announced and did not come
+                raise ConnectionError("the connection ended early")
     except HTTPError as problem:
         if problem.code != RANGE_ENDS_THERE or not have:
             raise
-    if file.n_bytes is not None and part.stat().st_size < file.n_bytes:
-        raise ConnectionError("the connection ended early")
     if (found := digest_of(part)) != file.sha256:
         raise WrongHash(found)
