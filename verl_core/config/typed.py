@@ -101,7 +101,7 @@ def build(tp: Any, value: Any, path: str, problems: list[Problem], partial: bool
         return _wrong(path, value, f"expected {describe(tp)}", problems, near)
     if origin is dict and isinstance(value, Mapping):
         for key in value:
-            if not isinstance(key, str):
+            if not isinstance(key, str) or not _is_unicode(key):
                 _wrong(path, value, f"the key {key!r} is not text: quote it", problems)
         return {key: build(args[1], item, f"{path}.{key}", problems, partial) for key, item in value.items()}
     if origin is list and isinstance(value, str) and args[0] is not Any:
@@ -117,6 +117,8 @@ def build(tp: Any, value: Any, path: str, problems: list[Problem], partial: bool
 
 
 def _build_scalar(tp: Any, value: Any, path: str, problems: list[Problem], partial: bool) -> Any:
+    if isinstance(value, str) and not _is_unicode(value):
+        return _wrong(path, value, "not text in UTF-8", problems)
     if tp is Any:
         if isinstance(value, Mapping):
             return build(dict[str, Any], value, path, problems, partial)
@@ -135,6 +137,11 @@ def _build_scalar(tp: Any, value: Any, path: str, problems: list[Problem], parti
         return value
     hint = " (quote it)" if tp is str and isinstance(value, bool | int | float) else ""
     return _wrong(path, value, f"expected {describe(tp)}{hint}", problems)
+
+
+def _is_unicode(text: str) -> bool:
+    """False for text with bytes of another encoding in it, which Python hands on as lone surrogates."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _build_section(section: type, value: Any, path: str, problems: list[Problem], partial: bool) -> Any:
