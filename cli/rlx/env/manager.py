@@ -63,14 +63,15 @@ def ensure(
     wanted: Environment,
     verify: bool = False,
     uses_gpu: bool = True,
-    make: Callable[[Environment], None] | None = None,
+    make: Callable[[Environment], bool] | None = None,
     compile_all: bool = False,
 ) -> Environment:
     """Make the environment, or reuse it; `verify` lets uv look over a complete one as well, `compile_all` leaves no
     byte code to a first import.
 
-    `make` fills the folder in place of `uv sync` and makes its own checks. `uses_gpu`: an NVIDIA driver too old for the
-    lock refuses. A second process that asks at the same time waits for the first. Raises EnvError.
+    `make` fills the folder in place of `uv sync`, makes its own checks and tells whether byte code should be compiled.
+    `uses_gpu`: an NVIDIA driver too old for the lock refuses. A second process that asks at the same time waits for the
+    first. Raises EnvError.
     """
     if _current(wanted) and not (verify or compile_all):
         return wanted
@@ -84,7 +85,7 @@ def ensure(
     return wanted
 
 
-def _make(wanted: Environment, uses_gpu: bool, make: Callable[[Environment], None] | None) -> bool:
+def _make(wanted: Environment, uses_gpu: bool, make: Callable[[Environment], bool] | None) -> bool:
     """Fill the folder and write its marker; True when its byte code should be compiled now."""
     fresh = not wanted.complete()
     if fresh:
@@ -93,7 +94,7 @@ def _make(wanted: Environment, uses_gpu: bool, make: Callable[[Environment], Non
             _check_extras_hold_something(wanted)
             preflight.check(wanted.extras, wanted.folder, uses_gpu)
     try:
-        lacks_bytecode = bool((make or _download)(wanted))
+        lacks_bytecode = (make or _download)(wanted)
         _write_marker(wanted)
     except BaseException:
         if fresh:  # a full disk, an interrupt: give the space back

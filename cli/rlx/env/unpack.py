@@ -85,8 +85,11 @@ def _compare(path: Path, manifest: Manifest, wanted: Environment) -> Contents:
     return found
 
 
-def _make(path: Path, manifest: Manifest, found: Contents, environment: Environment) -> None:
-    """Fill the environment's folder. The wheels lie in it while uv installs them: what a kill leaves goes with it."""
+def _make(path: Path, manifest: Manifest, found: Contents, environment: Environment) -> bool:
+    """Fill the environment's folder; True, for its byte code is to be compiled.
+
+    The wheels lie in the folder while uv installs them: what a kill leaves goes with it.
+    """
     started = time.monotonic()
     ui.talk(f"making the environment {environment.folder}")
     ui.talk(f"  from {len(found.wheels)} wheels of {path} ({ui.size(manifest.n_bytes)})")
@@ -112,6 +115,7 @@ def _make(path: Path, manifest: Manifest, found: Contents, environment: Environm
         ui.talk(f"{len(found.lacking)} packages are not in the archive and come from uv's cache or the network")
         uv.sync(environment.folder, environment.extras, lambda line: ui.talk(f"  {line}"))
     ui.talk(f"environment ready after {time.monotonic() - started:.1f} s")
+    return True
 
 
 def _install(environment: Environment, wheels: list[Wheel], scratch: Path) -> None:
@@ -119,7 +123,7 @@ def _install(environment: Environment, wheels: list[Wheel], scratch: Path) -> No
     lines = [f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n" for wheel in wheels]
     (scratch / "requirements.txt").write_text("".join(lines), encoding="utf-8")
     from_archive = ["--offline", "--no-index", "--find-links", str(scratch / "wheels"), "--no-build"]
-    options = ["--python", str(environment.python), "--require-hashes", "--compile-bytecode", "--no-config"]
+    options = ["--python", str(environment.python), "--require-hashes", "--no-config"]
     _run(environment, "pip", "sync", *options, *from_archive, str(scratch / "requirements.txt"))
 
 
