@@ -277,5 +277,5 @@ def test_a_misspelt_key_is_answered_with_near_ones(rlx):
 
 def test_a_page_names_every_part(rlx):
     done = rlx("config", "--help")
-    assert all(f"\n  {name} " in done.stdout for name in ("show", "check", "schema", "diff", "explain"))
+    assert all(f"\n  {name} " in done.stdout for name in ("show", "check", "schema", "diff", "explain", "import"))
     assert "Did you mean 'check'" in rlx("config", "chek").stderr

@@ -1,7 +1,6 @@
 """`rlx config`: look at a configuration, check it, compare two, and look keys up."""
 
 import importlib
-import importlib.util
 from typing import Any
 
 import typer
@@ -16,7 +15,6 @@ PARTS = {
     "import": "config_import",
 }
 """Command -> the module beside this one whose `register(app)` adds it, imported when the command runs."""
-PARTS = {name: module for name, module in PARTS.items() if importlib.util.find_spec(f"rlx.commands.{module}")}
 
 
 class Parts(TyperGroup):
