@@ -1,5 +1,7 @@
 """Faults that other systems had with options (the letters are those of test_config_cases.py), and rlx's own."""
 
+import pickle
+
 import pytest
 
 from rlx import rundir
@@ -162,3 +164,33 @@ def test_what_may_be_empty():
     words = ["purpose=", "launch.env.A=", "model.tokenizer_path=", "reward.reward_kwargs.a=''"]
     found = resolve("smoke", words).config
     assert (found.purpose, found.launch.env, found.model.tokenizer_path) == ("", {"A": ""}, None)
+
+
+def test_an_empty_mapping_changes_nothing_and_claims_nothing(here):
+    (here / "rlx.yaml").write_text("extends: smoke\nreward: {reward_kwargs: {method: flexible}}\n")
+    resolved = resolve(None, ["reward.reward_kwargs={}"])
+    assert resolved.config.reward.reward_kwargs == {"method": "flexible"}
+    assert resolved.origins["reward.reward_kwargs.method"] == "rlx.yaml"
+
+
+def test_the_origin_of_what_an_interpolation_brings_is_who_wrote_it(here):
+    (here / "rlx.yaml").write_text("extends: smoke\nlaunch: {env: {A: x}}\nreward: {reward_kwargs: '${launch.env}'}\n")
+    resolved = resolve(None, ["warmup.phases[0].steps=3"])
+    assert resolved.config.reward.reward_kwargs == {"A": "x"}
+    assert resolved.origins["reward.reward_kwargs.A"] == "rlx.yaml"
+    assert resolved.origins["warmup.phases"] == "command line"
+
+
+def test_problems_survive_the_way_out_of_another_process():
+    error = ConfigError(["a", "b"], "a hint")
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.problems, again.message, again.hint) == (["a", "b"], error.message, "a hint")
+    assert error.message == "2 problems in the configuration:\n  a\n  b" and ConfigError(["a"], "").message == "a"
+
+
+@pytest.mark.parametrize(
+    "word", ["trainer.project_name=\udcff", "launch.env.A=\udcff", "reward.reward_kwargs={a: \udcff}"]
+)
+def test_bytes_that_are_no_text_are_refused(word):
+    with pytest.raises(ConfigError, match=r"UTF-8|not a YAML value"):
+        resolve("smoke", [word])
