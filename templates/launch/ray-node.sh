@@ -4,7 +4,8 @@
 #   on every other:        bash launch/ray-node.sh FIRST_MACHINE 6379
 #   then, on any of them:  RAY_ADDRESS=FIRST_MACHINE:6379 bash launch/ray.sh
 # Words after the port are key=value settings, for example rollout.engine=sglang. The project folder and rlx must be at
-# the same paths on every machine.
+# the same paths on every machine. ~/.ray/auth_token, which the first machine makes, keeps strangers out of the cluster:
+# copy it to the others where homes are not shared.
 set -euo pipefail
 
 cd "$(dirname "$0")/.."
@@ -13,7 +14,9 @@ PORT="${2:?port of the first machine}"
 shift 2
 RLX=(@@{rlx})@@{environment}
 
+export RAY_AUTH_MODE=token
 if [ "$HEAD" = head ]; then
+  "${RLX[@]}" env run "$@" -- ray get-auth-token --generate > /dev/null
   exec "${RLX[@]}" env run "$@" -- ray start --head --port="$PORT" --block
 fi
 until (exec 3<> "/dev/tcp/$HEAD/$PORT") 2>/dev/null; do

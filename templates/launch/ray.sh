@@ -6,6 +6,7 @@ set -euo pipefail
 
 cd @@{folder}
 export RAY_ADDRESS=@@{address}
+if [ -z "${RAY_AUTH_MODE:-}" ] && [ -f ~/.ray/auth_token ]; then export RAY_AUTH_MODE=token; fi
 RLX=(@@{rlx})
 RUN=("${RLX[@]}" train @@{words}cluster.ray_address=auto "$@"@@{flags})
 # RAY_OVERRIDE_JOB_RUNTIME_ENV: the run hands some variables to its ranks itself, and two hands may name the same one

@@ -3,6 +3,9 @@ NODES=@@{nodes}
 PATIENCE_S=900 # each machine may have to make its environment first
 RAY_DIR="/tmp/rlx-ray-$SLURM_JOB_ID"
 CLUSTER=""
+# A Ray cluster runs whatever it is sent: a token of this job's own keeps everybody else out
+RAY_AUTH_TOKEN="$(od -An -N32 -tx1 /dev/urandom | tr -d ' \n')"
+export RAY_AUTH_TOKEN RAY_AUTH_MODE=token
 
 in_environment() { "${RLX[@]}" env run "${WORDS[@]}" -- "$@"; }
 
@@ -57,7 +60,8 @@ $(declare -f ray_node)
 ray_node" &
 CLUSTER=$!
 SECONDS=0
-until in_environment python -c '
+# timeout: ray.init waits for minutes where the head has died
+until in_environment timeout 30 python -c '
 import sys, ray
 ray.init(address=sys.argv[1], logging_level="ERROR", log_to_driver=False)
 sys.exit(sum(node["Alive"] for node in ray.nodes()) < int(sys.argv[2]))
