@@ -53,8 +53,8 @@ def saved_per_token(role: Role, layer: int) -> float:
     norm = 2 * b if role.liger else 4 + 2 * b  # input (in float32 as well) and output
     norms = (4 if s.sandwich_norms else 2) * norm * s.hidden
     attention = b * (2 * s.q_width + 2 * s.kv_width) + 4 * s.heads
-    if s.qk_norm:
-        attention += norm * (s.q_width + s.kv_width)
+    if s.qk_norm:  # nobody keeps their output: rotating keeps sines and cosines only
+        attention += (norm - b) * (s.q_width + s.kv_width)
     return norms + attention + feed_forward_per_token(role, layer)
 
 

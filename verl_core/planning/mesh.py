@@ -104,13 +104,14 @@ def stage_sizes(layers: int, stages: int) -> list[int]:
     """How many layers each stage gets; see `Mesh.stages`."""
     if stages == 1 or layers % stages == 0:
         return [layers // stages] * stages
-    each, over = divmod(layers + 2, stages)
+    ends = 1 if layers + 2 >= 2 * stages else 0  # with a layer a stage they would be left without any
+    each, over = divmod(layers + 2 * ends, stages)
     sizes = [each] * stages
     middle = sorted(range(stages), key=lambda i: (abs(2 * i - stages + 1), i))
     for i in middle[:over]:
         sizes[i] += 1
-    sizes[0] -= 1
-    sizes[-1] -= 1
+    sizes[0] -= ends
+    sizes[-1] -= ends
     return sizes
 
 

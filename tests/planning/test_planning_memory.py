@@ -1,0 +1,220 @@
+"""Components worked by hand on a small shape, and against what torch really keeps."""
+
+import copy
+import json
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig
+
+from tests.planning.planning_examples import estimated, phase, tiny_config
+from verl_core.config.compose import resolve
+from verl_core.config.effective import effective
+from verl_core.models import attention
+from verl_core.planning import engine_memory, gpus, memory
+from verl_core.planning.components import CONTEXT, FRAGMENTATION, Components
+from verl_core.planning.plan import shapes_of
+from verl_core.planning.roles import Role
+from verl_core.planning.system import System, system_of
+
+WORDS = [
+    "data.train_batch_size=8",
+    "actor.ppo_mini_batch_size=4",
+    "actor.ppo_micro_batch_size_per_gpu=2",
+    "data.max_prompt_length=6",
+    "data.max_response_length=10",
+    "rollout.n=2",
+    "rollout.engine=vllm",
+]
+
+
+@pytest.fixture
+def model(tmp_path) -> str:
+    (tmp_path / "config.json").write_text(json.dumps(tiny_config()))
+    return str(tmp_path)
+
+
+def system(model: str, *words: str, profile: str = "gsm8k-grpo") -> System:
+    e = effective(resolve(profile, [*WORDS, f"model.path={model}", *words]).config)
+    return system_of(e, shapes_of(e), gpus.named("80GB"))
+
+
+def actor(model: str, *words: str) -> Role:
+    return system(model, *words).actor
+
+
+# layer: q 8x8+8, k and v 8x4+4 each, o 8x8, gate, up, down 8x16 each, two norms of 8 = 616
+LAYER = 72 + 36 + 36 + 64 + 384 + 16
+ROOT = 32 * 8 + 8 + 32 * 8  # embedding, last norm, output layer
+PARAMS = 2 * LAYER + ROOT
+
+
+def test_state_of_one_gpu(model):
+    role = actor(model)
+    assert role.params == PARAMS == 1736
+    stage = role.stages[0]
+    assert memory.parameters(role, stage) == 4 * PARAMS
+    assert memory.gradients(role, stage) == 4 * PARAMS
+    assert memory.optimizer(role, stage) == 8 * PARAMS
+
+
+def test_state_over_four_shards(model):
+    role = actor(model, "cluster.nproc=4")
+    stage = role.stages[0]
+    assert role.update.count == 1  # 4 x 2 sequences over 4 ranks in micro-batches of 2
+    assert memory.parameters(role, stage) == PARAMS
+    assert memory.gradients(role, stage) == PARAMS
+    assert memory.optimizer(role, stage) == 2 * PARAMS
+
+
+def test_gradients_wait_whole_between_micro_batches(model):
+    role = actor(model, "cluster.nproc=4", "actor.ppo_micro_batch_size_per_gpu=1")
+    assert role.update.count == 2
+    assert memory.gradients(role, role.stages[0]) == 4 * PARAMS
+
+
+def test_muon_has_one_moment_of_the_layers(model):
+    role = actor(model, "actor.optim.optimizer=muon")
+    assert memory.optimizer(role, role.stages[0]) == 4 * (2 * PARAMS - 2 * LAYER)
+
+
+def test_adapter_has_gradients_and_moments_alone(model):
+    role = actor(model, "model.lora_rank=3")
+    stage, adapter = role.stages[0], 2 * 3 * 128
+    assert memory.parameters(role, stage) == 4 * PARAMS
+    assert memory.gradients(role, stage) == 4 * adapter
+    assert memory.optimizer(role, stage) == 8 * adapter
+
+
+def test_stored_in_bfloat16(model):
+    role = actor(model, "actor.fsdp_config.model_dtype=bfloat16")
+    assert memory.parameters(role, role.stages[0]) == 2 * PARAMS
+    assert memory.optimizer(role, role.stages[0]) == 4 * PARAMS
+
+
+def test_activations_with_and_without_recomputation(model):
+    # a token in a layer: norms 2 x (4+2+2) x 8, q, k, v and output 2 x (16+8), log-sum 4 x 2, feed-forward 4 x 2 x 16
+    layer = 128 + 48 + 8 + 128
+    flowing = 2 * (2 * 8 + 3 * 16)
+    tokens = 2 * 16
+    role = actor(model, "model.enable_gradient_checkpointing=false")
+    assert memory.activations(role, role.stages[0], role.update) == tokens * (2 * layer + flowing)
+    role = actor(model)
+    assert memory.activations(role, role.stages[0], role.update) == tokens * (2 * 2 * 8 + layer + flowing)
+
+
+def test_logits_of_answers_up_to_a_chunk(model):
+    role = actor(model)
+    stage, answers = role.stages[0], 2 * 10
+    assert memory.logits(role, stage, role.update, backward=True) == 2 * 2 * 8 * answers + 16 * 32 * answers
+    assert memory.logits(role, stage, role.update, backward=False) == 2 * 2 * 8 * answers + 12 * 32 * answers
+    big = phase(estimated("gsm8k-grpo", "actor.ppo_micro_batch_size_per_gpu=64"), "actor", "update").memory
+    assert big.logits < 2**27 * 16 + 64 * 512 * 896 * 4 + 1  # one chunk, and hidden states
+
+
+def test_gathered_parameters_and_reduction(model):
+    role = actor(model, "cluster.nproc=4")
+    largest = max(LAYER, ROOT)
+    passing = 2 * (ROOT + 2 * LAYER) + 2 * largest  # gathered, and one gather under way
+    whole = memory.communication(role, role.stages[0], role.update, backward=True)
+    assert whole == memory.NCCL + passing + 2 * 2 * ROOT + 4 * largest
+    assert memory.communication(role, role.stages[0], role.update, backward=False) == memory.NCCL + passing
+
+
+def test_critic_has_a_value_head_and_no_logits(model):
+    critic = system(model, profile="gsm8k-ppo").roles[1]
+    assert critic.name == "critic"
+    assert critic.params == PARAMS - 32 * 8 + 8
+    answers = 4 * 10  # the profile's own micro-batch
+    assert memory.logits(critic, critic.stages[0], critic.update, True) == 2 * 2 * 8 * answers + 16 * answers
+
+
+def test_engine_fills_its_share(model):
+    engine = system(model).engine
+    assert engine is not None
+    assert engine.cache_per_token == 2 * 2 * 1 * 4 * 2  # keys and values, 2 layers, 1 head of 4, bfloat16
+    memory_of_gpu = 80e9
+    used = engine_memory.generating(engine, memory_of_gpu)
+    assert used.total == pytest.approx(0.4 * memory_of_gpu)
+    assert used.parameters == 2 * PARAMS
+    assert engine_memory.sequences_held(engine, memory_of_gpu) == int(used.kv_cache / (32 * 16))
+
+
+def test_engine_over_two_gpus_halves_weights_and_repeats_the_one_key_head(model):
+    engine = system(model, "rollout.tensor_model_parallel_size=2", "cluster.nproc=2").engine
+    assert engine is not None
+    assert (engine.replicas, engine.weights, engine.cache_per_token) == (1, PARAMS, 2 * 2 * 1 * 4 * 2)
+
+
+def test_hf_engine_shares_what_it_can(model):
+    shared = system(model, "rollout.engine=hf", "rollout.dtype=float32", "actor.fsdp_config.dtype=float32").engine
+    fused = 2 * (8 * (8 + 4 + 4) + 2 * 8 * 16)
+    assert shared is not None and engine_memory.asleep(shared) == 4 * fused
+    copied = system(model, "rollout.engine=hf", "rollout.dtype=bfloat16").engine
+    assert copied is not None and engine_memory.asleep(copied) == 2 * (PARAMS + fused)
+
+
+def test_reserve_is_the_context_and_a_share_of_what_moves():
+    used = Components(parameters=10.0, gradients=1.0, activations=2.0, logits=3.0, communication=4.0, kv_cache=7.0)
+    assert used.with_reserve(on_cpu=True).reserve == pytest.approx(FRAGMENTATION * 10)
+    assert used.with_reserve(on_cpu=False).reserve == pytest.approx(FRAGMENTATION * 10 + CONTEXT)
+    assert used.total == 27.0
+
+
+def test_idle_roles_leave_what_is_not_offloaded():
+    both = estimated("gsm8k-ppo")
+    state = phase(both, "critic", "update").memory
+    leaves = state.parameters + state.optimizer
+    assert phase(both, "actor", "update").memory.others == leaves + engine_memory.ASLEEP
+    away = estimated("gsm8k-ppo", "critic.fsdp_config.param_offload=true", "critic.fsdp_config.optimizer_offload=true")
+    assert phase(away, "actor", "update").memory.others == engine_memory.ASLEEP
+    assert away.pools[0].host - both.pools[0].host == pytest.approx(leaves)
+
+
+def kept_per_token(config, layers: int, dtype: torch.dtype) -> float:
+    """Bytes of storage that autograd holds after a forward pass of the body, a token."""
+    config = copy.deepcopy(config)
+    config.num_hidden_layers = layers
+    if getattr(config, "layer_types", None):
+        config.layer_types = ["full_attention"] * layers
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation=attention.NAME)
+    own = {p.untyped_storage().data_ptr() for p in model.parameters()}
+    kept = {}
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = (storage.nbytes(), tensor)  # alive, so that no address comes twice
+        return tensor
+
+    n = 128
+    ids = torch.zeros(1, n, dtype=torch.int64)
+    packing = attention.Packing((n // 2, n // 2), torch.device("cpu"))
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        out = model.base_model(
+            input_ids=ids, position_ids=torch.arange(n)[None] % (n // 2), use_cache=False, packing=packing
+        )
+    assert out.last_hidden_state.requires_grad
+    return sum(n_bytes for n_bytes, _ in kept.values()) / n
+
+
+SIZES = {"vocab_size": 128, "hidden_size": 256, "intermediate_size": 640, "num_attention_heads": 4}
+SIZES |= {"num_key_value_heads": 2, "head_dim": 64}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(
+    "config",
+    [
+        LlamaConfig(**SIZES),
+        Qwen2Config(**SIZES),
+        Qwen3Config(**SIZES),
+        Qwen3MoeConfig(**SIZES, num_experts=8, num_experts_per_tok=2, moe_intermediate_size=192),
+    ],
+    ids=lambda config: config.model_type,
+)
+def test_saved_activations_are_what_torch_keeps(config, dtype, tmp_path):
+    measured = (kept_per_token(config, 3, dtype) - kept_per_token(config, 1, dtype)) / 2
+    config.save_pretrained(tmp_path)
+    role = actor(str(tmp_path), f"actor.fsdp_config.dtype={str(dtype).removeprefix('torch.')}")
+    assert memory.saved_per_token(role, 0) == pytest.approx(measured, rel=0.1)
