@@ -64,7 +64,7 @@ def test_dry_run_from_the_root_folder(installed, tmp_path):
 
 def test_init_and_environment_from_the_wheel(installed, tmp_path):
     assert rlx(installed, "init", "project", cwd=tmp_path).returncode == 0
-    assert 'RLX="${RLX:-rlx}"' in (tmp_path / "project/launch/slurm.sh").read_text()
+    assert "\nRLX=(rlx)\n" in (tmp_path / "project/launch/slurm.sh").read_text()
     code = "import rlx, verl_core, plotext, sys; print(rlx.__file__, any('wheel' in p for p in sys.path))"
     run = ["env", "run", "--extra", "plot", "--", "python", "-c", code]
     done = rlx(installed, *run, RLX_CACHE=str(tmp_path / "cache"))
