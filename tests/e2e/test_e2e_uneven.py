@@ -7,9 +7,11 @@ import pytest
 from tests.e2e.conftest import records, run_dir_of
 
 
+@pytest.mark.slow
 def test_seven_prompts_on_two_ranks_train_as_on_one(rlx, small, tmp_path: Path):
     """One rank gets four answers and the other three, in micro-batches of two; nothing is padded, so nothing but the
-    answers adds to the loss. Five prompts are validated on, before the first step too."""
+    answers adds to the loss. Five prompts are validated on, before the first step too. RAY_ADDRESS names a cluster of
+    somebody else: without cluster.ray_address a run starts its own."""
     keys = {
         "algorithm.name": "reinforce_plus_plus",
         "rollout.n": 1,
@@ -22,7 +24,10 @@ def test_seven_prompts_on_two_ranks_train_as_on_one(rlx, small, tmp_path: Path):
     runs = {}
     for ranks in (1, 2):
         name = f"on{ranks}"
-        done = rlx(*small("smoke", steps=1, trainer__experiment_name=name, cluster__nproc=ranks, **keys))
+        done = rlx(
+            *small("smoke", steps=1, trainer__experiment_name=name, cluster__nproc=ranks, **keys),
+            env={"RAY_ADDRESS": "127.0.0.1:1"},
+        )
         assert done.returncode == 0, done.stderr
         runs[ranks] = records(run_dir_of(tmp_path, name))
     assert [line["step"] for line in runs[2]] == [0, 1]

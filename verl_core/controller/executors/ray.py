@@ -138,7 +138,7 @@ class RayExecutor:
             if address is not None:
                 _knock(address)
             ray.init(
-                address=address,
+                address=address or "local",  # by itself Ray would join a cluster that somebody left running here
                 num_cpus=ranks if own else None,
                 include_dashboard=False if own else None,
                 logging_level=logging.ERROR,
