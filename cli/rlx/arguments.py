@@ -10,6 +10,7 @@ from rlx.env.conflicts import check_engines
 from verl_core.config.compose import Resolved, resolve
 from verl_core.config.effective import effective
 from verl_core.config.errors import UserError
+from verl_core.config.files import user_path
 from verl_core.config.unbuilt import unbuilt
 
 JSON_OPTION = typer.Option(False, "--json", help="Print one JSON value on stdout.")
@@ -24,12 +25,17 @@ WORDS_HELP = "A profile (see `rlx profile ls`) and any number of key=value setti
 def split_words(words: Sequence[str]) -> tuple[str | None, list[str]]:
     """(profile, overrides): the one word without `=` is the profile. Usage error for a second one, EnvError for two
     rollout engines that exclude each other."""
-    overrides = [word for word in words if "=" in word or word.startswith(("+", "~"))]
+    overrides = [word for word in words if "=" in word or word.startswith("+") or is_deletion(word)]
     profiles = [word for word in words if word not in overrides]
     if len(profiles) > 1:
         raise typer.BadParameter(f"one profile at most, and settings are key=value; got {' and '.join(profiles)}")
     check_engines(overrides)
     return (profiles[0] if profiles else None), overrides
+
+
+def is_deletion(word: str) -> bool:
+    """Whether a word is Hydra's `~key`, which is refused as a setting, and not a file in somebody's home."""
+    return word.startswith("~") and "/" not in word
 
 
 def resolve_words(words: Sequence[str], file: Path | None, strict: bool = False) -> Resolved:
@@ -50,9 +56,9 @@ def say(resolved: Resolved) -> None:
 
 def existing(path: Path, what: str) -> Path:
     """The path, if it is there; UserError naming the argument otherwise."""
-    if not path.expanduser().exists():
+    if not (found := user_path(path, what)).exists():
         raise UserError(f"{what} {path} does not exist", "check the path")
-    return path.expanduser()
+    return found
 
 
 def refuse_unbuilt(resolved: Resolved) -> None:

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rlx import run_records
+from rlx.arguments import is_deletion
 from verl_core.config.compose import PROJECT_FILE, Resolved, resolve
 from verl_core.config.derived import derived
 from verl_core.config.effective import effective
 from verl_core.config.errors import UserError
+from verl_core.config.files import user_path
 from verl_core.config.typed import leaves, plain
 
 
@@ -29,7 +30,7 @@ class Source:
 
         What a run's configuration had from whom is read from its origins.json.
         """
-        folder = Path(self.name).expanduser()
+        folder = user_path(self.name, "configuration")
         if not folder.is_dir():
             return resolve(self.name, self.overrides, strict=strict)
         file = next((folder / name for name in ("config.yaml", PROJECT_FILE) if (folder / name).is_file()), None)
@@ -57,7 +58,7 @@ def split_sources(words: Sequence[str]) -> tuple[list[Source], list[str]]:
     sources: list[Source] = []
     before: list[str] = []
     for word in words:
-        if "=" in word or word.startswith(("+", "~")):
+        if "=" in word or word.startswith("+") or is_deletion(word):
             (sources[-1].overrides if sources else before).append(word)
         else:
             sources.append(Source(word))

@@ -6,6 +6,7 @@ import pytest
 
 from rlx import rundir
 from verl_core.config import write
+from verl_core.config.checks import PATHS
 from verl_core.config.compose import profile_names, resolve
 from verl_core.config.effective import effective
 from verl_core.config.errors import ConfigError
@@ -194,3 +195,27 @@ def test_problems_survive_the_way_out_of_another_process():
 def test_bytes_that_are_no_text_are_refused(word):
     with pytest.raises(ConfigError, match=r"UTF-8|not a YAML value"):
         resolve("smoke", [word])
+
+
+@pytest.mark.parametrize("key", PATHS)
+@pytest.mark.parametrize(
+    ("path", "fault"),
+    [("~nobody-of-this-name/x", "no user has the home"), ("x" * 256, "too long"), ("a/" * 2048 + "a", "too long")],
+)
+def test_paths_that_cannot_be_are_refused(key, path, fault):
+    with pytest.raises(ConfigError, match=fault):
+        resolve("smoke-ppo", [f"{key}={path}"])
+
+
+def test_the_home_of_nobody_is_no_fault_of_ours(rlx, tmp_path):
+    (tmp_path / "z.yaml").write_text("extends: ~nobody-of-this-name/y.yaml\n")
+    for words in (
+        ["config", "check", "z.yaml"],
+        ["config", "show", "~nobody-of-this-name/x.yaml"],
+        ["profile", "cp", "smoke", "~nobody-of-this-name"],
+        ["merge", "~nobody-of-this-name/run", "--out", "x"],
+        ["eval", "~nobody-of-this-name/run"],
+        ["config", "import", "~nobody-of-this-name/run.sh"],
+    ):
+        done = rlx(*words)
+        assert done.returncode == 1 and "no user has the home ~nobody-of-this-name" in done.stderr, words

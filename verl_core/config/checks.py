@@ -15,6 +15,7 @@ from verl_core.config.effective import (
     uses_reference,
     uses_rollout,
 )
+from verl_core.config.files import path_fault
 from verl_core.config.no_effect import idle_keys
 from verl_core.config.ranges import out_of_range
 from verl_core.config.schema import PoolConfig, RlxConfig
@@ -28,6 +29,18 @@ TOKEN_BUDGETS = {  # key: the count of sequences that excludes it
 }
 
 SHORTHAND = ("cluster.nproc", "cluster.nnodes", "cluster.n_gpus_per_node")
+
+PATHS = (
+    "data.train_files",
+    "data.val_files",
+    "model.path",
+    "model.tokenizer_path",
+    "model.lora_adapter_path",
+    "critic.model.path",
+    "reward.custom_reward_function.path",
+    "trainer.default_local_dir",
+)
+"""Keys that name files or folders of the machine."""
 
 MAY_BE_EMPTY = ("purpose", "hardware", "memory", "time")
 """Keys of text that only a person reads."""
@@ -63,7 +76,7 @@ def each_key(config: RlxConfig, origins: Mapping[str, str]) -> list[str]:
     """What is wrong with single keys, whatever the others are."""
     said = _Said(config, origins)
     ranges = [f"{said(key)} is not in {allowed}" for key, allowed in out_of_range(config)]
-    return [*_names(said), *_folders(said), *_empty(said), *ranges]
+    return [*_names(said), *_folders(said), *_empty(said), *_paths(said), *ranges]
 
 
 class _Said:
@@ -119,6 +132,15 @@ def _empty(said: _Said) -> Iterator[str]:
     for key in _empty_texts(said.config, ""):
         if key not in MAY_BE_EMPTY:
             yield f"{said(key)}: expected text that is not empty"
+
+
+def _paths(said: _Said) -> Iterator[str]:
+    """Paths that no file system takes, whatever is there."""
+    for key in PATHS:
+        given = said.value(key)
+        for path in given if isinstance(given, list) else [given]:
+            if isinstance(path, str) and (fault := path_fault(path)):
+                yield f"{said(key)}: {fault}"
 
 
 def _empty_texts(value: object, path: str) -> Iterator[str]:

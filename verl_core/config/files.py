@@ -6,7 +6,10 @@ from pathlib import Path
 from zlib import crc32
 
 import verl_core
-from verl_core.config.errors import EnvError
+from verl_core.config.errors import EnvError, UserError
+
+LONGEST_PART, LONGEST_PATH = 255, 4095
+"""Bytes that Linux takes for a file's name, and for a whole path."""
 
 CORE = Path(verl_core.__file__).resolve().parent
 
@@ -46,6 +49,26 @@ def cache_dir() -> Path:
     if moved := os.environ.get("RLX_CACHE"):
         return Path(moved).expanduser().absolute()
     return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser().absolute() / "rlx"
+
+
+def path_fault(text: str) -> str | None:
+    """Why no file system takes this for a path; None for one that may be there."""
+    if "\0" in text:
+        return "a path holds no NUL character"
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError:
+        return f"no user has the home {Path(text).parts[0]}"
+    if len(os.fsencode(path)) > LONGEST_PATH or any(len(os.fsencode(part)) > LONGEST_PART for part in path.parts):
+        return "too long for a path"
+    return None
+
+
+def user_path(text: str | Path, what: str) -> Path:
+    """A path as a user gave it, `~` expanded. Raises UserError naming `what` for one that cannot be a path."""
+    if fault := path_fault(str(text)):
+        raise UserError(f"{what} {str(text)[:80]}: {fault}", "check the path")
+    return Path(text).expanduser()
 
 
 def source_paths() -> list[Path]:

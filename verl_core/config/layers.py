@@ -9,7 +9,7 @@ from typing import Any
 
 from verl_core.config import keys, yaml_text
 from verl_core.config.errors import UserError
-from verl_core.config.files import profiles_dir
+from verl_core.config.files import profiles_dir, user_path
 from verl_core.config.schema import RlxConfig
 from verl_core.config.typed import MISSING, Problem, build, fields_of, steps
 
@@ -110,7 +110,7 @@ def _is_path(name: str) -> bool:
 def _find(name: str, beside: Path | None) -> tuple[Path, str]:
     """The file of a profile and how messages call it. A path in `extends:` is relative to the file it stands in."""
     if _is_path(name):
-        path = Path(name).expanduser()
+        path = user_path(name, "profile")
         return (beside.parent / path if beside else path), name
     place = f" (`extends:` of {beside})" if beside else ""
     return profile_path(name, place), f"profile {name}"

@@ -8,6 +8,7 @@ import typer
 from rlx import ui
 from rlx.arguments import DRY_RUN_OPTION, JSON_OPTION
 from verl_core.config.errors import UserError
+from verl_core.config.files import user_path
 from verl_core.config.verl_report import Item, Report
 
 
@@ -52,7 +53,7 @@ def import_(
 
 def _read(script: Path) -> str:
     try:
-        return script.expanduser().read_text(encoding="utf-8", errors="replace")
+        return user_path(script, "SCRIPT.sh").read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise UserError(f"cannot read {script}: {error.strerror}", "check the path") from None
 

@@ -12,7 +12,7 @@ from verl_core.config import write
 from verl_core.config.compose import PROJECT_FILE, Resolved, resolve
 from verl_core.config.effective import extras
 from verl_core.config.errors import EnvError, UserError
-from verl_core.config.files import cache_dir
+from verl_core.config.files import cache_dir, user_path
 
 JOB = "verl_core.controller.eval_job"
 HUB_NAME = re.compile(r"[\w.\-]+/[\w.\-]+")
@@ -54,7 +54,7 @@ def _check_source(model: str) -> Path | None:
     """The run that `model` is or lies in, None for a plain model. UserError for a path that does not exist."""
     if model.startswith("builtin:"):
         return None
-    path = Path(model).expanduser()
+    path = user_path(model, "MODEL_OR_RUN")
     if path.exists():
         places = (path.absolute(), path.resolve())  # a link to a checkpoint lies in no run, what it points to does
         folders = (folder for place in places for folder in (place, *place.parents))

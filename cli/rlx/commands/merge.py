@@ -8,6 +8,7 @@ import typer
 from rlx import jobs
 from rlx.arguments import DRY_RUN_OPTION, JSON_OPTION, VERBOSE_OPTION, existing
 from verl_core.config.errors import UserError
+from verl_core.config.files import user_path
 
 JOB = "verl_core.checkpoint.merge_job"
 EXTRAS = ("fsdp",)
@@ -44,7 +45,7 @@ def merge(
 
     Example: `rlx merge runs/smoke/smoke-1 --out smoke-model`.
     """
-    source, out = existing(source, "SOURCE"), out.expanduser()
+    source, out = existing(source, "SOURCE"), user_path(out, "--out")
     if not _may_hold_one(source):
         raise UserError(f"{source} holds no checkpoint", "name a run directory or one of its checkpoints/global_step_N")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

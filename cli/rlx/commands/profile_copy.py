@@ -9,6 +9,7 @@ from rlx import ui
 from rlx.env.lockfile import version
 from verl_core.config import yaml_text
 from verl_core.config.errors import UserError
+from verl_core.config.files import user_path
 from verl_core.config.layers import profile_path, read_layers
 from verl_core.config.merge import overlay
 
@@ -32,7 +33,7 @@ def cp(
     header = (
         f"# Copied from the profile {name} of rlx {version()}; {how}`rlx profile diff {name} FILE` compares them.\n"
     )
-    target = file.expanduser()
+    target = user_path(file, "FILE")
     if target.exists() and not force:
         raise UserError(f"{file} exists", "name another file, or overwrite it with --force")
     try:
