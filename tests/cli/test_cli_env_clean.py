@@ -1,0 +1,125 @@
+"""`rlx env ls` and `clean`: sizes, states, and what may go."""
+
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlx.env import folder_lock, lockfile, usage
+
+
+def environment(folder: Path, lock: str | None = None, n_bytes: int = 1000) -> Path:
+    """What the commands take for an environment: the marker is absent when `lock` is empty."""
+    (folder / "bin").mkdir(parents=True)
+    (folder / "pyvenv.cfg").touch()
+    (folder / "bin" / "python").symlink_to(sys.executable)
+    (folder / "packages").write_bytes(b"x" * n_bytes)
+    if lock != "":
+        marker = {
+            "extras": ["plot"],
+            "lock": lock or lockfile.digest(),
+            "python": "3.12.1",
+            "made": "2026-01-01T00:00:00Z",
+        }
+        (folder / "rlx-env.json").write_text(json.dumps(marker))
+    return folder
+
+
+@pytest.fixture
+def three(tmp_path) -> dict[str, Path]:
+    """A ready, a stale and an incomplete one; the first two share a file of a million bytes."""
+    made = {
+        "ready": environment(tmp_path / "envs" / "plot-1"),
+        "stale": environment(tmp_path / "envs" / "plot-2", lock="0" * 64),
+        "incomplete": environment(tmp_path / "envs" / "plot-3", lock=""),
+    }
+    (made["ready"] / "shared").write_bytes(b"y" * 1_000_000)
+    os.link(made["ready"] / "shared", made["stale"] / "shared")
+    return made
+
+
+def test_ls_tells_states_and_sizes(rlx, envs, three):
+    rows = {row["state"]: row for row in json.loads(rlx("env", "ls", "--json", env=envs).stdout)}
+    assert {state: row["path"] for state, row in rows.items()} == {s: str(p) for s, p in three.items()}
+    for state in ("ready", "stale"):
+        assert rows[state]["shared_bytes"] == 1_000_000
+        assert rows[state]["bytes"] == rows[state]["own_bytes"] + 1_000_000
+        assert 1000 < rows[state]["own_bytes"] < 2000
+    table = rlx("env", "ls", env=envs).stdout.splitlines()
+    assert table[0].split() == ["ENVIRONMENT", "STATE", "SIZE", "OWN", "MADE"]
+    assert [line.split()[1] for line in table[1:]] == ["ready", "stale", "incomplete"]
+
+
+def test_which_tells_the_state(rlx, envs, tmp_path):
+    which = ["env", "which", "--extra", "plot", "--json"]
+    told = json.loads(rlx(*which, env=envs).stdout)
+    assert told["state"] == "absent" and told["extras"] == ["plot"]
+    environment(Path(told["path"]))
+    assert json.loads(rlx(*which, env=envs).stdout)["state"] == "ready"
+
+
+def test_size_of_several_counts_what_they_share_among_themselves_as_freed(three, tmp_path):
+    one, other = usage.measure([three["ready"]]), usage.measure([three["stale"]])
+    both = usage.measure([three["ready"], three["stale"]])
+    assert both.total == one.total + other.total - 1_000_000
+    assert both.own == one.own + other.own + 1_000_000
+    os.link(three["ready"] / "shared", tmp_path / "uv's")
+    assert usage.measure([three["ready"], three["stale"]]).own == one.own + other.own
+
+
+def test_stale_removes_what_another_lock_or_a_kill_left(rlx, envs, three):
+    dry = json.loads(rlx("env", "clean", "--stale", "--dry-run", "--json", env=envs).stdout)
+    assert dry["removed"] == ["plot-2", "plot-3"] and all(path.exists() for path in three.values())
+    done = rlx("env", "clean", "--stale", "--json", env=envs)
+    assert json.loads(done.stdout) == dry | {"dry_run": False}
+    assert [state for state, path in three.items() if path.exists()] == ["ready"]
+
+
+def test_names_and_all(rlx, envs, three):
+    unknown = rlx("env", "clean", "plot-1", "plot-9", env=envs)
+    assert unknown.returncode == 1 and "no environment plot-9" in unknown.stderr and three["ready"].exists()
+    assert rlx("env", "clean", env=envs).returncode == 2
+    assert rlx("env", "clean", "plot-1", env=envs).returncode == 0
+    assert [state for state, path in three.items() if path.exists()] == ["stale", "incomplete"]
+    done = rlx("env", "clean", "--all", env=envs)
+    assert done.returncode == 0 and "this frees 1 MB" in done.stderr
+    assert list(three["ready"].parent.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["interpreter", "active", "folder"])
+def test_one_in_use_stays(rlx, envs, three, how):
+    folder = three["stale"]
+    command = [folder / "bin" / "python" if how == "interpreter" else sys.executable, "-c", "input()"]
+    variables = {**os.environ, **({"VIRTUAL_ENV": str(folder)} if how == "active" else {})}
+    cwd = folder if how == "folder" else None
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=variables, cwd=cwd) as user:
+        assert user.stdin is not None
+        done = rlx("env", "clean", "--stale", "--json", env=envs)
+        told = json.loads(done.stdout)
+        assert told["removed"] == ["plot-3"] and str(user.pid) in told["kept"]["plot-2"]
+        assert folder.exists() and f"plot-2 stays: in use by process {user.pid}" in done.stderr
+        user.stdin.close()
+    assert json.loads(rlx("env", "clean", "--stale", "--json", env=envs).stdout)["removed"] == ["plot-2"]
+
+
+def test_one_being_made_stays(rlx, envs, three):
+    folder = three["incomplete"]
+    with folder.with_name(folder.name + ".lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        told = json.loads(rlx("env", "clean", "plot-3", "--json", env=envs).stdout)
+    assert told["kept"] == {"plot-3": "it is being made"} and folder.exists()
+
+
+def test_who_waits_for_a_removed_lock_file_takes_the_new_one(tmp_path):
+    folder = tmp_path / "env"
+    with folder_lock.held_for_removal(folder) as ours:
+        assert ours
+        with folder_lock.held_for_removal(folder) as second:
+            assert not second
+    assert not (tmp_path / "env.lock").exists()
+    with folder_lock.held(folder), folder_lock.held_for_removal(folder) as ours:
+        assert not ours
