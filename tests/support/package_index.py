@@ -11,7 +11,7 @@ import sys
 import tarfile
 import threading
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -30,12 +30,13 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 """
 
 
-def wheel_files(name: str, body: str) -> dict[str, str]:
-    """Member -> text of a pure wheel with one module."""
-    info = f"{name}-1.0.dist-info"
+def wheel_files(name: str, body: str, version: str = "1.0", needs: Sequence[str] = ()) -> dict[str, str]:
+    """Member -> text of a pure wheel with one module; `needs` are lines of its metadata."""
+    info = f"{name}-{version}.dist-info"
+    metadata = [f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}", *needs]
     files = {
         f"{name}.py": body,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        f"{info}/METADATA": "\n".join([*metadata, ""]),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     rows = [f"{member},{_record_hash(text)},{len(text)}" for member, text in files.items()]
@@ -46,13 +47,15 @@ def _record_hash(text: str) -> str:
     return "sha256=" + base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
 
 
-def wheel(name: str, body: str, tag: str = "py3-none-any") -> tuple[str, bytes]:
+def wheel(
+    name: str, body: str, tag: str = "py3-none-any", version: str = "1.0", needs: Sequence[str] = ()
+) -> tuple[str, bytes]:
     """(file name, content)."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as out:
-        for member, text in wheel_files(name, body).items():
+        for member, text in wheel_files(name, body, version, needs).items():
             out.writestr(zipfile.ZipInfo(member), text)
-    return f"{name}-1.0-{tag}.whl", content.getvalue()
+    return f"{name}-{version}-{tag}.whl", content.getvalue()
 
 
 def source(name: str, body: str) -> tuple[str, bytes]:

@@ -4,7 +4,17 @@ import importlib
 
 import typer
 
-PARTS = ("env_list", "env_sync", "env_run", "env_shell", "env_lock", "env_prefetch", "env_pack", "env_clean")
+PARTS = (
+    "env_list",
+    "env_sync",
+    "env_run",
+    "env_shell",
+    "env_lock",
+    "env_prefetch",
+    "env_pack",
+    "env_dockerfile",
+    "env_clean",
+)
 
 app = typer.Typer(
     help="Make, list and use the software environments of jobs.",
