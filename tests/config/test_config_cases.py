@@ -210,7 +210,7 @@ def imported(code: str) -> str:
 
 
 def test_the_trainer_imports_without_what_it_may_not_need():
-    """tests/cli/test_cli_interpreter.py: one that lacks what a job does need is refused with the names of the packages."""
+    """tests/cli/test_cli_interpreter.py: one that lacks what jobs need is refused with the packages named."""
     imported(f"sys.modules.update(dict.fromkeys({MAY_LACK}))\nimport {TRAINER}")
 
 
