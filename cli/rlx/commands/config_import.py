@@ -48,7 +48,7 @@ def import_(
         ui.out(imported.text)
     for line in _lines(imported.report):
         ui.out(line)
-    ui.talk("nothing is written" if dry_run else f"{out} is written; `rlx config check -f {out}` looks at it")
+    ui.talk("nothing is written" if dry_run else f"{out} is written; `rlx config check {out}` looks at it")
 
 
 def _read(script: Path) -> str:
