@@ -7,6 +7,7 @@ from verl_core.config.compose import resolve
 from verl_core.config.effective import effective
 from verl_core.config.errors import UserError
 from verl_core.config.keys import PREFIX, Target, translate
+from verl_core.config.overrides import Override, parse
 from verl_core.config.typed import MISSING, leaf_types, steps, type_at
 from verl_core.config.verl_keys import FIXED, RENAMED, SUBTREES
 
@@ -48,46 +49,84 @@ data: tokenizer train_files val_files train_max_samples val_max_samples prompt_k
 actor_rollout_ref.model: path hf_config_path tokenizer_path use_shm trust_remote_code custom_chat_template external_lib
  override_config enable_gradient_checkpointing enable_activation_offload use_remove_padding lora_rank lora_alpha
  target_modules exclude_modules lora_adapter_path use_liger use_fused_kernels fused_kernel_options.impl_backend
- tiled_mlp.enabled tiled_mlp.num_shards mtp.enable mtp.method lora.rank lora.type
+ tiled_mlp.enabled tiled_mlp.num_shards mtp.enable mtp.enable_train mtp.enable_rollout mtp.detach_encoder
+ mtp.mtp_loss_scaling_factor mtp.speculative_algorithm mtp.speculative_num_steps mtp.speculative_eagle_topk
+ mtp.speculative_num_draft_tokens mtp.method mtp.num_speculative_tokens lora.type lora.merge lora.rank lora.alpha
+ lora.dropout lora.target_modules lora.exclude_modules
 actor_rollout_ref.actor: strategy ppo_mini_batch_size ppo_micro_batch_size_per_gpu use_dynamic_bsz
  ppo_max_token_len_per_gpu ppo_epochs shuffle data_loader_seed clip_ratio clip_ratio_low clip_ratio_high clip_ratio_c
- tau_pos tau_neg policy_loss.loss_mode policy_loss.clip_cov_ratio policy_loss.ppo_kl_coef loss_agg_mode
- loss_scale_factor entropy_coeff calculate_entropy calculate_sum_pi_squared use_kl_loss kl_loss_coef kl_loss_type
- use_prefix_grouper use_torch_compile freeze_vision_tower grad_clip ulysses_sequence_parallel_size
- entropy_from_logits_with_chunking entropy_checkpointing pad_to_length checkpoint.save_contents checkpoint.async_save
- optim.lr optim.betas optim.weight_decay optim.clip_grad optim.lr_scheduler_type optim.lr_warmup_steps
- optim.min_lr_ratio fsdp_config.param_offload fsdp_config.optimizer_offload fsdp_config.offload_policy
- fsdp_config.reshard_after_forward fsdp_config.fsdp_size fsdp_config.forward_prefetch fsdp_config.model_dtype
- fsdp_config.dtype fsdp_config.seed fsdp_config.full_determinism profiler.enable
+ tau_pos tau_neg policy_loss.loss_mode policy_loss.clip_cov_ratio policy_loss.clip_cov_lb policy_loss.clip_cov_ub
+ policy_loss.kl_cov_ratio policy_loss.ppo_kl_coef policy_loss.dro_beta loss_agg_mode loss_scale_factor entropy_coeff
+ calculate_entropy calculate_sum_pi_squared use_kl_loss kl_loss_coef kl_loss_type use_prefix_grouper use_torch_compile
+ freeze_vision_tower grad_clip ulysses_sequence_parallel_size entropy_from_logits_with_chunking entropy_checkpointing
+ pad_to_length checkpoint.save_contents checkpoint.load_contents checkpoint.async_save checkpoint.strict
+ checkpoint.save_lora_only optim.optimizer optim.optimizer_impl optim.lr optim.betas optim.weight_decay optim.clip_grad
+ optim.lr_scheduler_type optim.lr_warmup_steps optim.lr_warmup_steps_ratio optim.total_training_steps optim.num_cycles
+ optim.min_lr_ratio optim.lr_warmup_init optim.lr_decay_steps optim.lr_decay_style optim.min_lr
+ optim.weight_decay_incr_style optim.lr_wsd_decay_style optim.lr_wsd_decay_steps
+ optim.use_checkpoint_opt_param_scheduler optim.override_optimizer_config fsdp_config.param_offload
+ fsdp_config.optimizer_offload fsdp_config.offload_policy fsdp_config.reshard_after_forward fsdp_config.fsdp_size
+ fsdp_config.forward_prefetch fsdp_config.model_dtype fsdp_config.dtype fsdp_config.seed fsdp_config.full_determinism
+ fsdp_config.qat.enable fsdp_config.turbo_config.enable profiler.enable megatron.tensor_model_parallel_size
+ megatron.pipeline_model_parallel_size megatron.virtual_pipeline_model_parallel_size megatron.context_parallel_size
+ megatron.expert_model_parallel_size megatron.expert_tensor_parallel_size megatron.sequence_parallel
+ megatron.use_distributed_optimizer megatron.param_offload megatron.grad_offload megatron.optimizer_offload
+ megatron.use_mbridge megatron.vanilla_mbridge megatron.use_dist_checkpointing megatron.dist_checkpointing_path
+ megatron.seed megatron.override_transformer_config.recompute_granularity
+ megatron.override_transformer_config.recompute_method megatron.override_transformer_config.attention_backend
+ megatron.override_ddp_config megatron.override_mcore_model_config
 actor_rollout_ref.ref: strategy log_prob_micro_batch_size_per_gpu log_prob_use_dynamic_bsz
- log_prob_max_token_len_per_gpu fsdp_config.param_offload fsdp_config.forward_only
+ log_prob_max_token_len_per_gpu fsdp_config.param_offload fsdp_config.forward_only fsdp_config.fsdp_size
+ ulysses_sequence_parallel_size megatron.tensor_model_parallel_size megatron.param_offload use_torch_compile
 actor_rollout_ref.rollout: name mode nnodes n_gpus_per_node temperature top_k top_p do_sample n prompt_length
  response_length dtype gpu_memory_utilization tensor_model_parallel_size data_parallel_size expert_parallel_size
  pipeline_model_parallel_size max_num_batched_tokens max_model_len max_num_seqs enable_chunked_prefill
  enable_prefix_caching enforce_eager free_cache_engine load_format layered_summon logprobs_mode calculate_log_probs
  scheduling_policy multi_stage_wake_up quantization seed full_determinism val_kwargs.temperature val_kwargs.top_p
- val_kwargs.top_k val_kwargs.n val_kwargs.do_sample multi_turn.enable multi_turn.format agent.num_workers
- checkpoint_engine.backend disaggregation.enabled trace.backend prometheus.enable router_config_path
- enable_rollout_routing_replay moe_load_balance_metrics_interval engine_kwargs.vllm skip_tokenizer_init
-critic: enable optim.lr ppo_mini_batch_size ppo_max_token_len_per_gpu cliprange_value loss_agg_mode model.path
- model.trust_remote_code model.enable_gradient_checkpointing fsdp_config.param_offload fsdp.fsdp_size
+ val_kwargs.top_k val_kwargs.n val_kwargs.do_sample multi_turn.enable multi_turn.max_assistant_turns
+ multi_turn.max_user_turns multi_turn.max_parallel_calls multi_turn.max_tool_response_length
+ multi_turn.tool_response_truncate_side multi_turn.tokenization_sanity_check_mode multi_turn.format
+ multi_turn.tool_config_path multi_turn.function_tool_path agent.num_workers agent.default_agent_loop
+ agent.agent_loop_config_path checkpoint_engine.backend checkpoint_engine.update_weights_bucket_megabytes
+ checkpoint_engine.engine_kwargs checkpoint_engine.custom_backend_module disaggregation.enabled
+ disaggregation.prefill_replicas disaggregation.decode_replicas disaggregation.transfer_backend trace.backend
+ prometheus.enable router_config_path enable_rollout_routing_replay moe_load_balance_metrics_interval engine_kwargs.vllm
+ engine_kwargs.sglang engine_kwargs.trtllm log_prob_micro_batch_size_per_gpu log_prob_use_dynamic_bsz
+ log_prob_max_token_len_per_gpu skip_tokenizer_init
+critic: enable strategy optim.lr optim.weight_decay optim.lr_warmup_steps ppo_mini_batch_size
+ ppo_micro_batch_size_per_gpu use_dynamic_bsz ppo_max_token_len_per_gpu ppo_epochs shuffle data_loader_seed
+ cliprange_value loss_agg_mode grad_clip ulysses_sequence_parallel_size model.path model.tokenizer_path
+ model.trust_remote_code model.external_lib model.override_config model.enable_gradient_checkpointing
+ model.enable_activation_offload model.use_remove_padding model.use_shm model.lora_rank model.lora_alpha
+ model.target_modules model.tiled_mlp.enabled fsdp_config.param_offload fsdp_config.fsdp_size fsdp.fsdp_size
+ megatron.tensor_model_parallel_size megatron.grad_offload checkpoint.save_contents profiler.enable
 algorithm: gamma lam adv_estimator norm_adv_by_std_in_grpo use_kl_in_reward kl_penalty kl_ctrl.type kl_ctrl.kl_coef
- kl_ctrl.horizon kl_ctrl.target_kl use_pf_ppo pf_ppo.reweight_method filter_groups.enable filter_groups.metric
- rollout_correction.rollout_is rollout_correction.bypass_mode gdpo_reward_keys gdpo_reward_weights
+ kl_ctrl.horizon kl_ctrl.target_kl use_pf_ppo pf_ppo.reweight_method pf_ppo.weight_pow filter_groups.enable
+ filter_groups.metric filter_groups.max_num_gen_batches filter_groups.max_inflight_gen_batches
+ rollout_correction.rollout_is rollout_correction.rollout_is_threshold rollout_correction.rollout_rs
+ rollout_correction.rollout_rs_threshold rollout_correction.bypass_mode rollout_correction.loss_type
+ rollout_correction.rollout_is_batch_normalize gdpo_reward_keys gdpo_reward_weights
 reward: num_workers custom_reward_function.path custom_reward_function.name reward_manager.source reward_manager.name
- reward_manager.module reward_model.enable reward_model.model_path sandbox_fusion.url reward_kwargs
-distillation: enabled nnodes teacher_key distillation_loss.loss_mode
-transfer_queue: enable backend.storage_backend
+ reward_manager.module reward_model.enable reward_model.enable_resource_pool reward_model.n_gpus_per_node
+ reward_model.nnodes reward_model.model_path reward_model.rollout.temperature sandbox_fusion.url
+ sandbox_fusion.max_concurrent sandbox_fusion.memory_limit_mb reward_kwargs reward_kwargs.overlong_buffer_cfg.enable
+ reward_kwargs.overlong_buffer_cfg.len reward_kwargs.overlong_buffer_cfg.penalty_factor
+ reward_kwargs.overlong_buffer_cfg.log reward_kwargs.max_resp_len
+distillation: enabled nnodes n_gpus_per_node teacher_key teacher_models.one.model_path distillation_loss.loss_mode
+ distillation_loss.topk distillation_loss.use_task_rewards
+transfer_queue: enable backend.storage_backend backend.SimpleStorage.total_storage_size metrics.enabled
 trainer: balance_batch total_epochs total_training_steps project_name experiment_name logger log_val_generations
- rollout_data_dir validation_data_dir nnodes n_gpus_per_node save_freq test_freq val_before_train val_only
- critic_warmup resume_mode default_local_dir default_hdfs_dir max_actor_ckpt_to_keep max_critic_ckpt_to_keep
- checkpoint_callback_class device use_v1 v1.trainer_mode v1.colocate_async.num_warmup_batches
- v1.sampler.max_off_policy_threshold
-global_profiler: tool steps
-skip: rollout
+ rollout_data_dir validation_data_dir nnodes n_gpus_per_node save_freq test_freq val_before_train val_only critic_warmup
+ resume_mode default_local_dir default_hdfs_dir max_actor_ckpt_to_keep max_critic_ckpt_to_keep checkpoint_callback_class
+ device use_v1 v1.trainer_mode v1.colocate_async.num_warmup_batches v1.separate_async.num_warmup_batches
+ v1.separate_async.parameter_sync_step v1.separate_async.hybrid_rollout.enable_switch
+ v1.sampler.max_off_policy_threshold v1.sampler.max_off_policy_strategy v1.sampler.sync_refill_failed_groups
+ v1.sampler.custom_sampler v1.sampler.sampler_kwargs
+global_profiler: tool steps global_tool_config.nsys
+skip: rollout rollout_tq async_rollout
 ray_kwargs: ray_init timeline_json_file
 custom_reward_function: path name
-reward_model: enable reward_manager
+reward_model: enable reward_manager num_workers model.path overlong_buffer.enable reward_kwargs.overlong_buffer_cfg.len
 sandbox_fusion: url
 """
 
@@ -164,6 +203,37 @@ def test_what_rlx_does_anyway_is_a_note(word, note):
 
 
 @pytest.mark.parametrize(
+    ("word", "key", "value"),
+    [
+        ("actor_rollout_ref.model.lora_rank=8", "model.lora_rank", 8),
+        ("actor_rollout_ref.model.lora.rank=8", "model.lora_rank", 8),
+        ("actor_rollout_ref.model.lora.alpha=8", "model.lora_alpha", 8),
+        ("model_engine=megatron", "actor.strategy", "megatron"),
+        ("actor_rollout_ref.actor.strategy=fsdp2", "actor.strategy", "fsdp"),
+        ("actor_rollout_ref.actor.optim.optimizer=AdamW", "actor.optim.optimizer", "adamw"),
+        ("critic.optim.lr_decay_style=linear", "critic.optim.lr_scheduler_type", "linear"),
+        ("actor_rollout_ref.actor.fsdp_config.model_dtype=bf16", "actor.fsdp_config.model_dtype", "bfloat16"),
+        (
+            "+actor_rollout_ref.actor.megatron.override_transformer_config.recompute_granularity=full",
+            "actor.megatron.recompute_granularity",
+            "full",
+        ),
+        ("reward.reward_kwargs.overlong_buffer_cfg.len=12", "reward.overlong_buffer.len", 12),
+        ("+reward_model.reward_kwargs.overlong_buffer_cfg.len=12", "reward.overlong_buffer.len", 12),
+        ("reward_model.overlong_buffer.penalty_factor=0.5", "reward.overlong_buffer.penalty_factor", 0.5),
+        ("+reward_model.reward_kwargs.method=boxed", "reward.reward_kwargs.method", "boxed"),
+        ("algorithm.adv_estimator=grpo_vectorized", "algorithm.adv_estimator", "grpo"),
+        ("algorithm.filter_groups.metric=seq_reward", "algorithm.filter_groups.metric", "reward"),
+    ],
+)
+def test_keys_and_values_with_another_name_here(word, key, value):
+    read = parse(word)
+    assert isinstance(read, Override), read
+    assert (read.path, read.value) == (key, value)
+    assert read.note
+
+
+@pytest.mark.parametrize(
     ("word", "message"),
     [
         ("actor_rollout_ref.actor.use_dynamic_bsz=True", "set.* actor.ppo_max_token_len_per_gpu|actor.ppo_max_token"),
@@ -171,7 +241,7 @@ def test_what_rlx_does_anyway_is_a_note(word, note):
         ("ref.strategy=megatron", "FSDP2"),
         ("trainer.resume_mode=auto", "--resume"),
         ("critic.model.lora_rank=8", "LoRA"),
-        ("actor_rollout_ref.rollout.nme=vllm", r"rollout.nme=.*did you mean rollout.n"),
+        ("actor_rollout_ref.rollout.temprature=1", r"rollout.temprature=.*did you mean rollout.temperature"),
         ("actor_rollout_ref.actor.fsdp_config.dtyp=bfloat16", "did you mean actor.fsdp_config.dtype"),
         ("transfer_queue.enable=True", "transfer queue"),
         ("actor_rollout_ref.rollout.name=trtllm", "rollout.engine='trtllm'.*one of hf, vllm, sglang"),

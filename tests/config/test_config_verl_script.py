@@ -182,6 +182,12 @@ def test_variables_from_outside_and_the_arguments_of_the_script():
     assert launched(shifted, **{"1": "a", "2": "b=c"}) == ["x=a", "b=c"]
 
 
+def test_text_beyond_ascii_is_kept():
+    folder = "/\u6570\u636e/\u00e9"
+    tests = f'D="{folder}"; [ "$D" = "{folder}" ] && E={{\U0010a2b6.'
+    assert launched(f"# {folder}\n{tests}\n{LAUNCH} d=$D e=$E\n") == [f"d={folder}", "e={\U0010a2b6."]
+
+
 def test_an_exit_ends_the_script_and_an_undecided_one_leaves_the_rest():
     assert not read_script(f"exit 1\n{LAUNCH} a=1").launches
     assert not read_script(f"[ 1 = 1 ] && exit 1\n{LAUNCH} a=1").launches
@@ -194,7 +200,7 @@ def test_launches_of_every_kind_are_found():
         f"""export B=1
 A=2 torchrun --nnodes 2 --nproc-per-node=8 -m verl.trainer.sft_trainer a=1
 python verl/trainer/main_ppo.py b=1
-ray job submit --address=x -- bash -c "C=3; python3 -m recipe.dapo.main_dapo c=$B d=\\$C"
+ray job submit --address=x -- bash -c "C=3; python3 -m recipe.dapo.main_dapo c=$B d=\\$C e=\\$B"
 for i in 1; do {LAUNCH} e=$i; done
 echo {LAUNCH.split()[-1]}
 """
@@ -210,7 +216,7 @@ echo {LAUNCH.split()[-1]}
         "nnodes": "2",
         "nproc_per_node": "8",
     }
-    assert [word.text for word in script.launches[2].arguments] == ["c=1", "d=3"]
+    assert [word.text for word in script.launches[2].arguments] == ["c=1", "d=3", "e=1"]
     assert {name: text.text for name, text in script.exports.items()} == {"A": "2", "B": "1"}
 
 

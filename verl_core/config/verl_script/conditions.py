@@ -26,7 +26,7 @@ _OPERATORS = {*_NUMBERS, "=", "==", "!=", "<", ">", "=~"}
 
 def decide(node: "Node", expansions: Expansions) -> bool | None:
     """What a condition gives; None when the script does not decide it (commands, files, unknown values)."""
-    kind, source = node.type, text_of(node)
+    kind, source = node.type, text_of(node, expansions.source)
     if kind == "test_command" and source.startswith("[["):
         inner = [child for child in node.named_children if child.type != "comment"]
         return _double(inner[0], expansions) if len(inner) == 1 else None
@@ -49,9 +49,9 @@ def decide(node: "Node", expansions: Expansions) -> bool | None:
     return None
 
 
-def text_of(node: "Node") -> str:
-    """A node's source."""
-    return (node.text or b"").decode("utf-8", "replace")
+def text_of(node: "Node", source: bytes) -> str:
+    """A node's text in the script."""
+    return source[node.start_byte : node.end_byte].decode("utf-8", "replace")
 
 
 def _double(node: "Node", expansions: Expansions) -> bool | None:
@@ -65,7 +65,7 @@ def _double(node: "Node", expansions: Expansions) -> bool | None:
         return _both(left, right) if "&&" in operators else _either(left, right)
     if node.type == "unary_expression" and "!" in operators and parts:
         return _not(_double(parts[-1], expansions))
-    source = text_of(node)
+    source = text_of(node, expansions.source)
     sides = re.fullmatch(r"(.*?)\s+(==|=|!=|=~|<|>|-[a-z]{2})\s+(.*)", source, re.DOTALL)
     if sides:
         first, second = (value(side, expansions) for side in (sides[1], sides[3]))

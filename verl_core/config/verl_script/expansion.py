@@ -20,6 +20,8 @@ class Expansions:
 
     def __init__(self, variables: Variables):
         self.variables = variables
+        self.source = b""
+        """The script that is being followed."""
 
     def dollar(self, source: str, start: int) -> tuple[list[Text], int]:
         """The value of the expansion at `start` (several texts for an array's elements), and where it ends."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from verl_core.config.errors import UserError
 from verl_core.config.verl_script import launch
 from verl_core.config.verl_script.assignments import assign, is_assignment
-from verl_core.config.verl_script.conditions import decide, text_of
+from verl_core.config.verl_script.conditions import decide
 from verl_core.config.verl_script.expansion import Expansions
 from verl_core.config.verl_script.launch import Launch
 from verl_core.config.verl_script.text import Text
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _LOOPS = ("for_statement", "c_style_for_statement", "while_statement", "function_definition")
 _WORDY = ("command", "declaration_command", "variable_assignment", "variable_assignments", "unset_command")
 _ESCAPED_BLANKS = re.compile(rb"(?:\\[ \t])+")
+_ASCII = bytes(range(128)) + b"x" * 128
+"""Letters beyond ASCII as x, byte by byte: tree-sitter-bash 0.25 crashes on some of them."""
 DEEPEST = 5
 """Scripts inside of `bash -c` inside of ..."""
 
@@ -67,15 +69,14 @@ class _Walk:
         self.script, self.variables, self.depth = script, variables, depth
         self.first_line, self.doubt = first_line, doubt
         self.expansions = Expansions(variables)
-        self.bytes = b""
 
     def source(self, text: str) -> None:
         """Follows shell text from its first statement to its last."""
         from tree_sitter import Language, Parser
         from tree_sitter_bash import language
 
-        self.bytes = text.encode("utf-8", "replace")
-        tree = Parser(Language(language())).parse(self.bytes)
+        self.expansions.source = source = text.replace("\0", "").encode("utf-8", "replace")
+        tree = Parser(Language(language())).parse(source.translate(_ASCII))
         self.block(tree.root_node.children)
 
     def block(self, nodes: list["Node"]) -> bool:
@@ -86,7 +87,7 @@ class _Walk:
         """Follows one statement; whether the script goes on behind it."""
         kind = node.type
         if node.is_missing or kind == "ERROR":
-            self.note(node, f"not understood: {_line(text_of(node))}")
+            self.note(node, f"not understood: {_line(self.text(node))}")
             return self.block(node.named_children)
         if kind in _WORDY:
             return self.command(node, self.text(node))
@@ -102,7 +103,7 @@ class _Walk:
             return self.block(node.named_children)
         if kind == "subshell":
             self.inside(self.variables.copy()).block(node.named_children)
-        elif kind == "compound_statement" and not text_of(node).startswith("(("):
+        elif kind == "compound_statement" and not self.text(node).startswith("(("):
             return self.block(node.named_children)
         elif kind in _LOOPS or kind == "compound_statement":
             self.not_followed(node)
@@ -126,8 +127,10 @@ class _Walk:
             return name != "exec"
         elif (inner := launch.script_in(found)) and self.depth < DEEPEST:
             self.script.exports |= launch.environment(found)
-            here = Variables() if name != "eval" else self.variables
-            here.assumed_unset = self.variables.assumed_unset
+            here = self.variables if name == "eval" else Variables()
+            if name != "eval":
+                here.values |= self.script.exports
+                here.assumed_unset = self.variables.assumed_unset
             _Walk(self.script, here, self.depth + 1, self.line(node), self.doubt).source(inner.text)
         elif name == "shift":
             by = int(found[1].text) if len(found) > 1 and found[1].text.isdigit() else 1
@@ -170,13 +173,13 @@ class _Walk:
         return (True, verdict) if verdict is not None or _is_test(node) else (self.statement(node), True)
 
     def case(self, node: "Node") -> bool:
-        subject = value(text_of(node.named_children[0]), self.expansions) if node.named_children else Text()
+        subject = value(self.text(node.named_children[0]), self.expansions) if node.named_children else Text()
         items = [child for child in node.named_children if child.type == "case_item"]
         if subject.unknown or subject.outside:
             return self.undecided(node, [_body_of_case(item)[1] for item in items])
         for item in items:
             patterns, body = _body_of_case(item)
-            if any(fnmatchcase(subject.text, value(pattern, self.expansions).text) for pattern in patterns):
+            if any(fnmatchcase(subject.text, value(self.text(pattern), self.expansions).text) for pattern in patterns):
                 return self.block(body)
         return True
 
@@ -193,7 +196,7 @@ class _Walk:
     def undecided(self, node: "Node", bodies: list[list["Node"]]) -> bool:
         """Follows every branch by itself; what they leave differently is not known from here on."""
         line = self.line(node)
-        test = _line(text_of(node).split("\n")[0])
+        test = _line(self.text(node).split("\n")[0])
         self.note(node, f"`{test}` is not decided by the script: every way was read")
         ends = []
         for body in bodies:
@@ -211,21 +214,22 @@ class _Walk:
         why = f"{what} in line {line}, which is not followed"
         for name in _assigned(node):
             self.variables.doubt(name, f"{name} is set in {why}")
-        self.note(node, f"{what} is not followed: {_line(text_of(node).split(chr(10))[0])}")
+        self.note(node, f"{what} is not followed: {_line(self.text(node).split(chr(10))[0])}")
         if node.type != "compound_statement":
             self.inside(self.variables.copy(), why).block(_bodies(node))
 
     def inside(self, variables: Variables, doubt: str = "") -> "_Walk":
         walk = _Walk(self.script, variables, self.depth, self.first_line, self.doubt or doubt)
-        walk.bytes = self.bytes
+        walk.expansions.source = self.expansions.source
         return walk
 
     def text(self, node: "Node", end: int | None = None) -> str:
         """A command's source, with escaped blanks at its end, which tree-sitter takes for space between commands."""
+        source = self.expansions.source
         if end is None:
-            left_out = _ESCAPED_BLANKS.match(self.bytes, node.end_byte)
+            left_out = _ESCAPED_BLANKS.match(source, node.end_byte)
             end = left_out.end() if left_out else node.end_byte
-        return self.bytes[node.start_byte : end].decode("utf-8", "replace")
+        return source[node.start_byte : end].decode("utf-8", "replace")
 
     def note(self, node: "Node", text: str) -> None:
         self.script.notes.append(Note(self.line(node), text))
@@ -263,9 +267,9 @@ def _branch(node: "Node") -> tuple[list["Node"], list["Node"]]:
     return tests, body
 
 
-def _body_of_case(item: "Node") -> tuple[list[str], list["Node"]]:
+def _body_of_case(item: "Node") -> tuple[list["Node"], list["Node"]]:
     ended = next((i for i, child in enumerate(item.children) if child.type == ")"), len(item.children))
-    patterns = [text_of(child) for child in item.children[:ended] if child.is_named]
+    patterns = [child for child in item.children[:ended] if child.is_named]
     return patterns, [child for child in item.children[ended:] if child.is_named]
 
 
@@ -284,17 +288,22 @@ def _assigned(node: "Node") -> Iterator[str]:
             "postfix_expression",
             "subscript",
         ):
-            yield text_of(child)
+            yield _name(child)
         elif node.type == "compound_statement" and child.type in ("binary_expression", "postfix_expression"):
-            yield from re.findall(r"([A-Za-z_]\w*)\s*(?:[-+*/%]?=(?!=)|\+\+|--)", text_of(child))
+            yield from re.findall(r"([A-Za-z_]\w*)\s*(?:[-+*/%]?=(?!=)|\+\+|--)", _name(child))
         yield from _assigned(child)
 
 
 def _is_test(node: "Node") -> bool:
-    found = re.match(r"!?\s*(\[|\(\(|test\b|grep\b|command\b|which\b|pgrep\b)", text_of(node))
+    found = re.match(r"!?\s*(\[|\(\(|test\b|grep\b|command\b|which\b|pgrep\b)", _name(node))
     return found is not None
 
 
 def _line(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= 80 else line[:77] + "..."
+
+
+def _name(node: "Node") -> str:
+    """The text of a node that is ASCII by its kind."""
+    return (node.text or b"").decode()
