@@ -271,7 +271,7 @@ def _drop_idle(file: dict[str, Any], wanted: dict[str, Any], settings: dict[str,
             moved = [item for item in report.carried + report.renamed if item.key == given]
             report.carried = [item for item in report.carried if item.key != given]
             report.renamed = [item for item in report.renamed if item.key != given]
-            text = f"without effect in veRL too; for that set {rule.switch}"
+            text = f"without effect; for that set {rule.switch}"
             report.idle += [Item(given, item.value, item.ours, text) for item in moved]
 
 
