@@ -1,6 +1,7 @@
 """Byte code taken from other environments: what matches is linked, what does not is left, and Python accepts it."""
 
 import errno
+import json
 import os
 import py_compile
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlx.env import bytecode
+from rlx.env import bytecode, manager
 from tests.conftest import command_variables
 
 
@@ -104,6 +105,22 @@ def test_a_full_disk_is_not_passed_over(tmp_path, monkeypatch):
     old = compiled(environment(tmp_path / "old", **SOURCES), "top")
     with pytest.raises(OSError, match="No space"):
         bytecode.link(environment(tmp_path / "new", **SOURCES), [old])
+
+
+@pytest.mark.parametrize(("n_shared", "enough"), [(1, False), (2, True)])
+def test_a_fifth_of_the_sources_is_enough_to_leave_the_rest_for_later(tmp_path, monkeypatch, n_shared, enough):
+    monkeypatch.setenv("RLX_ENVS", str(tmp_path))
+    modules = {f"m{i}": "x = 1\n" for i in range(9)}
+    old = compiled(environment(tmp_path / "old", **modules), *list(modules)[:n_shared])
+    (old / "bin").mkdir()
+    (old / "bin" / "python").symlink_to(sys.executable)
+    (old / "pyvenv.cfg").touch()
+    (old / manager.MARKER).write_text(json.dumps({"made": "2026-01-01T00:00:00Z"}))
+    new = manager.Environment((), environment(tmp_path / "new", **modules))
+    assert manager._link_bytecode(new) == enough
+    assert sorted(path.name for path in new.folder.rglob("*.pyc")) == [
+        pyc(new.folder, f"m{i}").name for i in range(n_shared)
+    ]
 
 
 def test_the_first_environment_is_compiled_and_the_next_takes_it(rlx, seeded, compiled_plot):

@@ -22,6 +22,8 @@ from verl_core.config.errors import EnvError
 from verl_core.config.files import cache_dir, lock_dir
 
 MARKER = "rlx-env.json"
+ENOUGH_LINKED = 0.2
+"""Share of an environment's source files; with less from others, a new environment is compiled at once."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +124,7 @@ def download_size(wanted: Environment) -> tuple[int, int]:
 
 def _download(wanted: Environment) -> bool:
     """`uv sync`, then byte code from the environments beside it. True when byte code should be compiled: packages are
-    new on this machine, or no environment had any. Else what is missing is left to the first import."""
+    new on this machine, or other environments had too little. Else what is missing is left to the first import."""
     fresh = not wanted.complete()
     n_download, n_bytes = download_size(wanted)
     ui.talk(f"{'making' if fresh else 'checking'} the environment {wanted.folder}")
@@ -136,21 +138,21 @@ def _download(wanted: Environment) -> bool:
         _sync_with_bar(wanted, n_bytes)
     else:
         uv.sync(wanted.folder, wanted.extras, lambda line: None if line.startswith(" + ") else ui.talk(f"  {line}"))
-    n_linked = _link_bytecode(wanted) if fresh else 0
+    few_linked = fresh and not _link_bytecode(wanted)
     ui.talk(f"environment ready after {time.monotonic() - started:.1f} s")
-    return fresh and (n_download > 0 or not n_linked)
+    return fresh and (n_download > 0 or few_linked)
 
 
-def _link_bytecode(wanted: Environment) -> int:
-    """Files of byte code that could be linked from complete environments, the newest first."""
+def _link_bytecode(wanted: Environment) -> bool:
+    """Link byte code from complete environments, the newest first; whether that was enough to leave the rest for
+    later. Another engine's environment has a third of what an engine needs, torch and all that is imported with it."""
     others = [(marker["made"], folder) for folder, marker in existing() if marker and folder != wanted.folder]
-    counts = bytecode.link(wanted.folder, [folder for _, folder in sorted(others, reverse=True)])
-    if counts.linked:
-        rest = (
-            f"; {counts.missing} are compiled when first imported (`--compile` does it now)" if counts.missing else ""
-        )
-        ui.talk(f"  byte code of {counts.linked} files linked from other environments{rest}")
-    return counts.linked
+    linked, missing = bytecode.link(wanted.folder, [folder for _, folder in sorted(others, reverse=True)])
+    if linked < ENOUGH_LINKED * (linked + missing):
+        return False
+    rest = f"; {missing} are compiled when first imported (`rlx env sync --compile` does it now)" if missing else ""
+    ui.talk(f"  byte code of {linked} files linked from other environments{rest}")
+    return True
 
 
 def _compile(wanted: Environment) -> None:
