@@ -11,7 +11,7 @@ from rlx import rundir, ui
 from rlx.env import interpreter, launch, manager
 from verl_core.config.compose import Resolved
 from verl_core.config.effective import effective, extras, has_nvidia_driver, uses_reference, uses_rollout
-from verl_core.config.errors import EnvError
+from verl_core.config.errors import EnvError, UserError
 from verl_core.config.schema import RlxConfig
 from verl_core.config.unbuilt import unbuilt
 
@@ -44,6 +44,7 @@ def plan(resolved: Resolved, resume: bool, job_args: list[str]) -> Plan:
         "environment": _environment(wanted),
         "roles": _roles(config),
         "batch": _batch(config),
+        "memory": _memory(resolved.config),
         "run_dir": str(run_dir),
         "launch": shlex.join(command),
     }
@@ -64,6 +65,7 @@ def _lines(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "batch", "{prompts} prompts x {samples} answers = {sequences} sequences a step".format(**batch)
     yield "update", _update_line(batch)
     yield "length", "up to {max_prompt} prompt + {max_response} response tokens".format(**batch)
+    yield "memory", values["memory"]
     yield "steps", str(batch["steps"]) if batch["steps"] else f"{batch['epochs']} epochs"
     yield "environment", f"{environment['path']} ({environment['state']})"
     yield "run", values["run_dir"]
@@ -99,6 +101,20 @@ def _batch(config: RlxConfig) -> dict[str, Any]:
         "epochs": config.trainer.total_epochs,
         "steps": config.trainer.total_training_steps,
     }
+
+
+def _memory(config: RlxConfig) -> str:
+    """The verdict of `rlx plan` for this machine, or why there is none."""
+    from verl_core.planning.plan import gpu_for, planned
+
+    try:
+        gpu, _ = gpu_for(config, None)
+        found = planned(config, gpu)
+    except UserError as problem:
+        return f"not planned: {problem.message}"
+    where, share = found.tightest, found.tightest.memory.total / gpu.memory
+    used = f"{ui.size(where.memory.total)} of {ui.size(gpu.memory)} ({share:.0%}) in {where.name}"
+    return f"{found.verdict} on {gpu.name}: {used}; more: `rlx plan`"
 
 
 def _roles(config: RlxConfig) -> dict[str, str]:

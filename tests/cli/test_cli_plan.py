@@ -60,3 +60,11 @@ def test_what_is_wrong_is_an_error_with_a_hint(rlx, words, said):
     done = rlx("plan", *words)
     assert (done.returncode, done.stdout) == (1, "")
     assert said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_dry_run_says_whether_it_fits(rlx):
+    done = rlx("train", "gsm8k-grpo", "model.path=Qwen/Qwen2.5-72B", "--dry-run")
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("memory"))
+    assert "does not fit on" in line and "actor update" in line
+    unknown = json.loads(rlx("train", "gsm8k-grpo", "model.path=nobody/nothing", "--dry-run", "--json").stdout)
+    assert unknown["memory"].startswith("not planned: model.path=nobody/nothing")

@@ -217,4 +217,5 @@ def test_saved_activations_are_what_torch_keeps(config, dtype, tmp_path):
     measured = (kept_per_token(config, 3, dtype) - kept_per_token(config, 1, dtype)) / 2
     config.save_pretrained(tmp_path)
     role = actor(str(tmp_path), f"actor.fsdp_config.dtype={str(dtype).removeprefix('torch.')}")
-    assert memory.saved_per_token(role, 0) == pytest.approx(measured, rel=0.1)
+    near = 0.1 if role.shape.experts else 0.01  # routed tokens are kept in ways that depend on transformers' kernels
+    assert memory.saved_per_token(role, 0) == pytest.approx(measured, rel=near)

@@ -95,10 +95,6 @@ class Mesh:
             for rank in range(self.ranks)
         ]
 
-    def inside_a_node(self, group: int) -> bool:
-        """Whether `group` neighbouring ranks share a machine."""
-        return group <= self.per_node
-
 
 def stage_sizes(layers: int, stages: int) -> list[int]:
     """How many layers each stage gets; see `Mesh.stages`."""

@@ -77,7 +77,7 @@ class Seat:
         stage, engine = self.stage_of["actor"], self.system.engine
         assert engine is not None
         transport = str(self.system.config.weights.type)
-        passing = traffic.sync(actor, stage, engine, transport)
+        passing = traffic.sync(actor, engine, transport)
         around = traffic.residency(actor, stage, with_optimizer=False)
         matrix = max(actor.shape.embedding_params, actor.shape.one_expert_params) * actor.stored
         used = memory.at_rest(actor, stage, with_optimizer=False, buffers=matrix if actor.mesh.ranks > 1 else 0.0)

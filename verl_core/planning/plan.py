@@ -14,7 +14,7 @@ from verl_core.planning.models import shape_of
 from verl_core.planning.result import Plan
 from verl_core.planning.shapes import ModelShape
 
-__all__ = ["Plan", "gpu_for", "plan", "shapes_of"]
+__all__ = ["Plan", "gpu_for", "plan", "planned", "shapes_of"]
 
 
 def plan(config: RlxConfig, gpu: Gpu) -> Plan:
@@ -22,12 +22,17 @@ def plan(config: RlxConfig, gpu: Gpu) -> Plan:
 
     Raises UserError for a model whose shape is not known, and with every size that does not divide at once.
     """
+    first = planned(config, gpu)
+    return replace(first, advice=advise(config, shapes_of(effective(config)), gpu, first))
+
+
+def planned(config: RlxConfig, gpu: Gpu) -> Plan:
+    """The same without looking for advice. Raises as `plan` does."""
     e = effective(config)
     shapes = shapes_of(e)
     if faults := divisions(e, shapes):
         raise UserError("\n  ".join(faults), "choose sizes that divide; `rlx plan` with the new ones shows the mesh")
-    first = estimate(e, shapes, gpu)
-    return replace(first, advice=advise(config, shapes, gpu, first))
+    return estimate(e, shapes, gpu)
 
 
 def shapes_of(e: RlxConfig) -> dict[str, ModelShape]:

@@ -31,7 +31,6 @@ class Role:
 
     name: str
     pool: str
-    nodes: int
     shape: ModelShape
     mesh: Mesh
     work: Work
@@ -136,7 +135,6 @@ def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: 
     return Role(
         name=name,
         pool=pool_name or "",
-        nodes=pool.nodes,
         shape=shape,
         mesh=mesh,
         work=work,

@@ -17,10 +17,10 @@ WIDE, HALF_WIDTH = 0.6, 500
 LAUNCH = 0.2e-3  # a layer's forward at the least: about 25 kernels at 8 us; not measured
 EXPERTS_SHARE = 0.75  # of that for a mixture of experts (30B-A3B: MFU 0.31 to 0.40 published)
 COLLECTIVE = 0.7  # share of a link's or network's rate that collectives reach
-# Decoding: share of the memory bandwidth that is reached, and what a step costs beside it, fitted to vLLM's 31,000
-# tokens/s at 256 sequences of a 0.5B model on an H200 (graph mode).
-DECODE_BANDWIDTH, STEP, STEP_PER_SEQUENCE = 0.7, 4e-3, 14e-6
-EAGER_LAYER, TP_LAYER = 0.25e-3, 30e-6  # more a layer without graphs; two all-reduces of a tensor-parallel layer
+# Decoding: share of the memory bandwidth that is reached, and what a step costs beside it (a sequence's part is shared
+# by a replica's GPUs), fitted to vLLM's 31,000 tokens/s on one H200 and 51,200 on two (256 sequences, 0.5B, graphs).
+DECODE_BANDWIDTH, STEP, STEP_PER_SEQUENCE = 0.7, 1.5e-3, 22e-6
+EAGER_LAYER, TP_LAYER = 0.25e-3, 10e-6  # more a layer without graphs; two all-reduces of a tensor-parallel layer
 HF_LAYER = 0.5e-3  # a layer's launches in plain torch (transformers' generate: 2.7 ms measured); not measured for ours
 PREFILL_SHARE = 0.5  # of peak FLOP/s
 # Weights to the engine: fixed seconds, and bytes/s beside it.
@@ -86,7 +86,7 @@ def rollout_seconds(engine: Engine, gpu: Gpu) -> float:
         beside = HF_LAYER * s.layers
     else:
         beside = STEP + (EAGER_LAYER * s.layers if engine.eager else 0)
-    beside += STEP_PER_SEQUENCE * running + (TP_LAYER * s.layers if engine.tp > 1 else 0)
+    beside += STEP_PER_SEQUENCE * running / engine.tp + (TP_LAYER * s.layers if engine.tp > 1 else 0)
     step = max(read / (DECODE_BANDWIDTH * gpu.memory_bandwidth), computing) + beside
     return prefill / engine.tp / (gpu.flops * PREFILL_SHARE) + engine.each * work.response / running * step
 

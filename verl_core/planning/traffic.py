@@ -39,7 +39,7 @@ def swapped_reference(role: Role, stage: Stage) -> Traffic:
     return {"pcie": 3.0 * parameters(role, stage)}
 
 
-def sync(role: Role, stage: Stage, engine: Engine, transport: str) -> Traffic:
+def sync(role: Role, engine: Engine, transport: str) -> Traffic:
     """New weights on the way to the engine, as a GPU of the busier side sees them. A trainer with shards gathers them
     first: in the stored dtype in place, in bfloat16 otherwise."""
     m = role.mesh
