@@ -95,6 +95,8 @@ FAULTS = {
     "actor.strategy=megatron actor.megatron.expert_model_parallel_size=2": "has no experts; set it to 1",
     "actor.strategy=megatron actor.megatron.expert_tensor_parallel_size=2": "has no experts; set it to null",
     "data.max_response_length=200000 actor.ppo_max_token_len_per_gpu=300000": "201024 tokens, but the model takes",
+    "cluster.pools.side.gpus=3 cluster.pools.main.gpus=8 cluster.n_gpus_per_node=1 ref.pool=side "
+    "actor.fsdp_config.fsdp_size=4": "fsdp_size = 4 does not divide the 3 ranks of ref.pool 'side'",
     "model.lora_rank=8 model.target_modules=[lm_head]": "no such matrix",
 }
 

@@ -5,12 +5,15 @@ from collections.abc import Iterator, Mapping
 
 from verl_core.config.effective import settled, uses_rollout
 from verl_core.config.schema import ActorConfig, CriticConfig, RlxConfig
+from verl_core.planning.roles import has_own_reference
 from verl_core.planning.shapes import ModelShape
 
 
 def divisions(c: RlxConfig, shapes: Mapping[str, ModelShape]) -> list[str]:
     """Every fault of an effective configuration, each with its key and numbers."""
     found = [*_role("actor", c.actor, shapes["actor"])]
+    if has_own_reference(c):
+        found += _reference(c)
     if c.critic.enable:
         found += _role("critic", c.critic, shapes["critic"])
     if uses_rollout(c):
@@ -44,6 +47,26 @@ def _role(role: str, settings: ActorConfig | CriticConfig, shape: ModelShape) ->
             f"{pp * chunks} does not divide the model's {shape.layers} layers"
         )
     yield from _experts(prefix, m.expert_model_parallel_size, m.expert_tensor_parallel_size, shape)
+
+
+def _reference(c: RlxConfig) -> Iterator[str]:
+    """A reference on a pool of its own is laid out by the actor's sizes."""
+    pool = c.cluster.pools[settled(c.ref.pool)]
+    ranks, m = pool.nodes * pool.gpus, c.actor.megatron
+    tp, pp, cp = m.tensor_model_parallel_size, m.pipeline_model_parallel_size, m.context_parallel_size
+    sizes = {
+        "actor.ulysses_sequence_parallel_size": c.actor.ulysses_sequence_parallel_size,
+        "actor.fsdp_config.fsdp_size": max(1, c.actor.fsdp_config.fsdp_size),
+    }
+    if c.actor.strategy == "megatron":
+        experts = m.expert_model_parallel_size * (m.expert_tensor_parallel_size or 1) * pp
+        sizes = {
+            "actor.megatron's tensor x pipeline x context sizes": tp * pp * cp,
+            "actor.megatron's expert x expert tensor x pipeline sizes": experts,
+        }
+    for key, size in sizes.items():
+        if ranks % size:
+            yield f"{key} = {size} does not divide the {ranks} ranks of ref.pool {c.ref.pool!r}"
 
 
 def _experts(prefix: str, ep: int, etp: int | None, shape: ModelShape) -> Iterator[str]:
