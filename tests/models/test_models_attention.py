@@ -69,7 +69,7 @@ def test_pad_and_unpad_are_inverse_and_padding_is_zero():
     padded = packing.pad(x)
     assert padded[..., 0].tolist() == [[1, 2, 0], [3, 4, 5]]
     assert torch.equal(packing.unpad(padded), x)
-    assert packing.cu_seqlens_S1.tolist() == [0, 2, 5]
+    assert packing.cu_B1.tolist() == [0, 2, 5, 5, 5, 5, 5, 5, 5] and packing.longest == 128
 
 
 def test_architectures_that_see_more_than_a_window_are_refused():

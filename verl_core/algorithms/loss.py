@@ -19,6 +19,7 @@ class Need(StrEnum):
 
     LOGP = "logp_N"  # log-prob of ids_N at the loss's temperature
     ENTROPY = "entropy_N"  # entropy of the distribution token i was drawn from, nats
+    SUM_P_SQ = "sum_p_sq_N"  # sum of the squared probabilities of that distribution; carries no gradient
     VALUES = "values_N"  # the value head's output before token i is produced
 
 

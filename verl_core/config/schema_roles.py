@@ -40,6 +40,12 @@ class FsdpConfig:
     """Ranks that share one copy of the parameters; the pool is then a mesh of replicas x shards. -1: the whole pool."""
     reshard_after_forward: bool = True
     """Free gathered parameters between forward and backward: less memory, more communication."""
+    reshard_between_micro_batches: bool | None = None
+    """Free gathered parameters after each micro-batch's backward; false gathers them once a mini-batch. null: false
+    where the whole model in `dtype` takes less than a tenth of a GPU."""
+    use_torch_compile: bool | None = None
+    """Compile the decoder layers with torch.compile: fewer passes over memory, half a minute at the start. null: on a
+    GPU."""
     param_offload: bool = False
     """Keep parameters in host memory while the role is idle."""
     optimizer_offload: bool = False

@@ -3,13 +3,13 @@ transformers as `rlx_packed`, so that the library's model code runs packed uncha
 
 The model is called on `ids[1, N]` with `attention_mask=None` and `packing=Packing.of(...)`, which transformers hands
 down to the attention function. No mask is built: transformers makes none for a name that has no mask function.
-Back ends: torch's varlen flash kernel for bf16 and fp16 on a GPU; elsewhere, and for what that kernel cannot do
-(float32, soft caps, dropout, head sizes above 256), the rows are padded to [S, T] inside this function.
+Back ends: for bf16 and fp16 on a GPU cuDNN's ragged kernel (Hopper and newer) or torch's varlen flash kernel;
+elsewhere, and for what those cannot do (float32, soft caps, dropout, head sizes above 256), the rows are padded to
+[S, T] inside this function.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
 
@@ -20,18 +20,32 @@ from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
 from verl_core.config.errors import UserError
+from verl_core.models import cudnn_ragged
 
 NAME = "rlx_packed"
 CHOOSE_ANOTHER = "choose a model with plain causal attention, e.g. Qwen2, Qwen3, Llama, Mistral or Gemma"
 FLASH_HEAD_DIM = 256  # largest head the flash kernel takes
 
 
-@dataclass(frozen=True)
 class Packing:
-    """Where the sequences lie in a packed row. Made once a micro-batch, shared by all layers."""
+    """Where the sequences lie in a packed row. Made once a micro-batch, shared by all layers. (FSDP2 would take a
+    dataclass apart and make it anew for every layer.)
 
-    length_S: tuple[int, ...]
-    device: torch.device
+    cu_B1: offsets of the sequences and, at the end, of empty ones, int32 on the device; longest: not less than the
+    longest sequence. What kernels read is rounded up to powers of two, so that compiled layers and kernels' plans see
+    few different shapes. cudnn: whether cuDNN's kernel is there.
+    """
+
+    def __init__(self, length_S: tuple[int, ...], device: torch.device):
+        self.length_S, self.device = length_S, device
+        count = max(8, _power_of_two(self.S))
+        lengths = torch.tensor(length_S + (0,) * (count - self.S), dtype=torch.int32)
+        offsets = F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
+        if device.type == "cuda":
+            offsets = offsets.pin_memory()  # pageable memory would make the host wait for the device
+        self.cu_B1 = offsets.to(device, non_blocking=True)
+        self.longest = max(128, _power_of_two(self.T))
+        self.cudnn = cudnn_ragged.usable(device)
 
     @property
     def S(self) -> int:
@@ -41,13 +55,6 @@ class Packing:
     def T(self) -> int:
         """The longest sequence."""
         return max(self.length_S)
-
-    @cached_property
-    def cu_seqlens_S1(self) -> Tensor:
-        """Offsets of the sequences, int32 (the kernels ask for it), on the device."""
-        return F.pad(torch.tensor(self.length_S, dtype=torch.int32).cumsum(0, dtype=torch.int32), (1, 0)).to(
-            self.device
-        )
 
     @cached_property
     def slot_N(self) -> Tensor | None:
@@ -125,10 +132,7 @@ def packed_attention(
         raise UserError(f"{type(module).__name__} computes attention over {what}; training runs packed", CHOOSE_ANOTHER)
     q_NHD, k_NKD, v_NKD = (x[0].transpose(0, 1) for x in (query, key, value))
     if softcap is None and not dropout and _has_kernel(q_NHD, v_NKD):
-        cu, longest = packing.cu_seqlens_S1, packing.T
-        window = (-1 if sliding_window is None else sliding_window - 1, 0)
-        out_NHD = varlen_attn(q_NHD, k_NKD, v_NKD, cu, cu, longest, longest, scale=scaling, window_size=window)
-        return cast(Tensor, out_NHD)[None], None
+        return _kernel(q_NHD, k_NKD, v_NKD, packing, scaling, sliding_window)[None], None
     # Padding lies behind each sequence, where causal attention cannot see it, so no padding mask is needed.
     q, k, v = (packing.pad(x).transpose(1, 2) for x in (q_NHD, k_NKD, v_NKD))  # [S, H, T, D]
     mask_TT = _window_mask(packing, sliding_window)
@@ -142,8 +146,20 @@ def packed_attention(
     return packing.unpad(out.transpose(1, 2))[None], None
 
 
+def _power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length()
+
+
+def _kernel(q: Tensor, k: Tensor, v: Tensor, packing: Packing, scaling: float | None, window: int | None) -> Tensor:
+    cu, longest, D = packing.cu_B1, packing.longest, q.shape[-1]
+    if packing.cudnn and D <= cudnn_ragged.HEAD_DIM and D % 8 == 0:
+        return cudnn_ragged.attention(q, k, v, cu, longest, D**-0.5 if scaling is None else scaling, window or 0)
+    sees = (-1 if window is None else window - 1, 0)
+    return cast(Tensor, varlen_attn(q, k, v, cu, cu, longest, longest, scale=scaling, window_size=sees))
+
+
 def _has_kernel(query: Tensor, value: Tensor) -> bool:
-    """Whether torch's varlen flash kernel takes these tensors."""
+    """Whether the flash kernels take these tensors."""
     half = query.dtype in (torch.bfloat16, torch.float16)
     return query.is_cuda and half and value.shape[-1] == query.shape[-1] <= FLASH_HEAD_DIM
 

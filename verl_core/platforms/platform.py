@@ -51,6 +51,12 @@ class Platform:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kibibytes; bytes on macOS
         return {"max_memory_allocated_gb": peak / (GIB if sys.platform == "darwin" else GIB / 1024)}
 
+    def memory_bytes(self) -> int:
+        """Memory of the device: the GPU's, or the machine's."""
+        if self.name == "cuda":
+            return torch.cuda.get_device_properties(self.device).total_memory
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
     def reset_peak(self) -> None:
         """Starts a new measurement of the peak on a GPU; a CPU's resident peak cannot be reset."""
         if self.name == "cuda":

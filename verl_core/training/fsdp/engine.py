@@ -24,13 +24,14 @@ from verl_core.config.schema import ActorConfig, CriticConfig, ModelConfig, Opti
 from verl_core.models.pretrained import ValueModel, load_causal_lm, load_value_model
 from verl_core.platforms import Platform
 from verl_core.training.fsdp import memory, metrics
-from verl_core.training.fsdp.network import PackedInput, TokenNetwork, on_tokens
+from verl_core.training.fsdp.network import HALF, PackedInput, TokenNetwork, on_tokens
 from verl_core.training.fsdp.optim import build_optimizers, clip_gradients, needs_total_steps, set_learning_rates
-from verl_core.training.fsdp.shard import device_mesh, fsdp_modules, reshard, shard
+from verl_core.training.fsdp.shard import decoder_layers, device_mesh, fsdp_modules, reshard, shard
 from verl_core.training.fsdp.state import check_names, copy_into, load_optimizers, optimizer_steps, optimizer_tensors
 from verl_core.training.protocol import EngineState, MicroBatching
 
 EVERYTHING = frozenset({"params", "optimizer"})
+GATHERED_SHARE = 0.1  # of a GPU's memory, for a model kept gathered through a mini-batch
 
 
 class FsdpEngine:
@@ -78,8 +79,17 @@ class FsdpEngine:
         if model.enable_gradient_checkpointing:
             _checkpoint_layers(self.model.body if isinstance(self.model, ValueModel) else self.model)
         self.network = TokenNetwork(self.model)
+        flash = platform.name == "cuda" and self.compute_dtype in HALF
+        if flash if fsdp.use_torch_compile is None else fsdp.use_torch_compile:
+            for layer in decoder_layers(self.network):
+                layer.compile(dynamic=True)  # one compilation for every length of a packed row
+        gathered = sum(p.numel() for p in self.network.parameters()) * self.compute_dtype.itemsize
+        large = gathered > GATHERED_SHARE * platform.memory_bytes()
+        between = fsdp.reshard_between_micro_batches
+        self.reshard_between = large if between is None else between
         if sharded:
-            shard(self.network, device_mesh(platform, group), self.compute_dtype, fsdp.reshard_after_forward)
+            after_forward = fsdp.reshard_after_forward and self.reshard_between
+            shard(self.network, device_mesh(platform, group), self.compute_dtype, after_forward)
         platform.seed_all(seed)  # of dropout, if the model has any
 
         self.set_optimizer(settings.optim)
@@ -134,8 +144,10 @@ class FsdpEngine:
         parts: list[dict[str, Metric]] = []
         inputs = list(self._inputs(batch, None))
         for i, (index, x) in enumerate(inputs):
+            last = i == len(inputs) - 1
             for module in fsdp_modules(self.network):
-                module.set_requires_gradient_sync(i == len(inputs) - 1, recurse=False)
+                module.set_requires_gradient_sync(last, recurse=False)
+                module.set_reshard_after_backward(last or self.reshard_between, recurse=False)
             out = self.network(x, loss.needs, loss.temperature)
             if index is None:
                 _zero(out).backward()

@@ -14,7 +14,9 @@ from verl_core.algorithms.loss import Need
 from verl_core.batch import Batch
 from verl_core.models.attention import Packing
 from verl_core.models.pretrained import ValueModel
-from verl_core.training.logprob import token_stats
+from verl_core.training.logprob import Stats, fused_token_stats, token_stats
+
+HALF = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,25 @@ class TokenNetwork(nn.Module):
         if isinstance(self.model, ValueModel):
             return {Need.VALUES: self.model.score(hidden_KD)[:, 0].float()}
         ids_K = x.ids_1N[0].index_select(0, x.token_K)
+        stats = self._stats(hidden_KD, ids_K, temperature, Need.ENTROPY in needs, Need.SUM_P_SQ in needs)
+        named = {Need.LOGP: stats.logp_K, Need.ENTROPY: stats.entropy_K, Need.SUM_P_SQ: stats.square_K}
+        return {need: value for need, value in named.items() if value is not None}
+
+    def _stats(self, hidden_KD: Tensor, ids_K: Tensor, temperature: float, entropy: bool, square: bool) -> Stats:
+        if hidden_KD.is_cuda and hidden_KD.dtype in HALF and (linear := self._plain_head()):
+            weight_VD, scale = linear
+            return fused_token_stats(hidden_KD, weight_VD, ids_K, scale / temperature, entropy, square)
         vocabulary = self.model.config.get_text_config().vocab_size
-        logp_K, entropy_K = token_stats(hidden_KD, ids_K, self.head, vocabulary, temperature, Need.ENTROPY in needs)
-        out = {Need.LOGP: logp_K}
-        if entropy_K is not None:
-            out[Need.ENTROPY] = entropy_K
-        return out
+        return token_stats(hidden_KD, ids_K, self.head, vocabulary, temperature, entropy, square)
+
+    def _plain_head(self) -> tuple[Tensor, float] | None:
+        """(weight_VD, scale) where logits are scale * hidden @ weight.T; None for an output layer that does more."""
+        model = cast(PreTrainedModel, self.model)
+        config, layer = model.config.get_text_config(), model.get_output_embeddings()
+        if type(layer) is not nn.Linear or layer.bias is not None or getattr(config, "final_logit_softcapping", None):
+            return None
+        scale = (getattr(config, "logit_scale", None) or 1.0) / (getattr(config, "logits_scaling", None) or 1.0)
+        return layer.weight, scale
 
     def head(self, hidden_KD: Tensor) -> Tensor:
         """Logits as the architecture's own forward makes them: output layer, scale, soft cap."""

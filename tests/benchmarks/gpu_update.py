@@ -1,0 +1,134 @@
+"""Update step of the FSDP2 engine on one GPU: forward, backward, optimizer; float32 master weights, bf16 compute.
+
+    python tests/benchmarks/gpu_update.py 0.5B 1.5B 3B micro=4 checkpointing=false
+
+Each shape (random weights) prints one JSON line: median seconds of five steps after four of warm-up, MFU of the model's
+FLOPs without recomputation against 989 TFLOP/s (dense bf16 of an H100 or H200), tokens a second, peak memory, and the
+share of the step in which the host was not ahead of the device. `micro` micro-batches of `tokens` packed tokens make a
+step; every sequence has `length` tokens, all of them trained. Other words: compile, checkpointing, profile=FILE.
+"""
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import torch
+from transformers import Qwen2Config
+
+from verl_core.algorithms.loss import Metric, Need, Totals
+from verl_core.batch import Batch
+from verl_core.config.schema import ActorConfig, FsdpConfig, ModelConfig
+from verl_core.platforms import current
+from verl_core.training.fsdp import FsdpEngine
+from verl_core.training.fsdp.shard import local
+from verl_core.training.protocol import MicroBatching
+
+PEAK = 989e12
+SHAPES = {  # Qwen2.5's: hidden, feed-forward, layers, heads, key-value heads
+    "0.5B": (896, 4864, 24, 14, 2),
+    "1.5B": (1536, 8960, 28, 12, 2),
+    "3B": (2048, 11008, 36, 16, 2),
+}
+VOCABULARY = 151936
+
+
+class Likelihood:
+    """Mean negative log-likelihood; the entropy is asked for, as every policy loss does, and carries no gradient."""
+
+    needs = frozenset({Need.LOGP, Need.ENTROPY})
+    temperature = 1.0
+
+    def __call__(self, out, batch: Batch, totals: Totals):
+        share = -out[Need.LOGP].sum() / totals.tokens
+        return share, {"entropy": Metric(out[Need.ENTROPY].detach().sum(), weight=batch.N)}
+
+
+def model_flops(shape: str, tokens: int, length: int) -> float:
+    """Of forward and backward: 6 a weight of a matrix and token, and causal attention's two products."""
+    D, F, L, H, K = SHAPES[shape]
+    matrices = L * (2 * D * D + 2 * D * K * (D // H) + 3 * D * F) + VOCABULARY * D
+    return 6 * matrices * tokens + 3 * L * 2 * 2 * D * length * tokens / 2
+
+
+def make_engine(shape: str, folder: Path, tokens: int, options: dict) -> FsdpEngine:
+    D, F, L, H, K = SHAPES[shape]
+    Qwen2Config(
+        vocab_size=VOCABULARY, hidden_size=D, intermediate_size=F, num_hidden_layers=L, num_attention_heads=H,
+        num_key_value_heads=K, tie_word_embeddings=True, max_position_embeddings=32768,
+        architectures=["Qwen2ForCausalLM"],
+    ).save_pretrained(folder)  # fmt: skip
+    compile_ = options.get("compile")
+    engine = FsdpEngine(
+        ModelConfig(path=str(folder), enable_gradient_checkpointing=options.get("checkpointing", False)),
+        ActorConfig(fsdp_config=FsdpConfig(use_torch_compile=compile_)),
+        role="actor",
+        platform=current("cuda"),
+        micro=MicroBatching(tokens=tokens),
+        weights=False,
+    )
+    with torch.no_grad():
+        for p in engine.network.parameters():
+            local(p).normal_(std=0.02) if p.ndim > 1 else local(p).fill_(1.0)
+    return engine
+
+
+def measure(shape: str, micro: int = 1, tokens: int = 16384, length: int = 2048, profile: str = "", **options) -> dict:
+    S = micro * tokens // length
+    torch.manual_seed(0)
+    with tempfile.TemporaryDirectory() as folder:
+        engine = make_engine(shape, Path(folder), tokens, options)
+    batch = Batch(torch.full((S,), length), torch.arange(S), {})
+    batch = batch.add(ids_N=torch.randint(0, VOCABULARY, (batch.N,)), mask_N=torch.ones(batch.N, dtype=torch.bool))
+    totals, loss = Totals(tokens=batch.N, sequences=S), Likelihood()
+    seconds = []
+    for i in range(9):
+        if i == 4:
+            torch.cuda.reset_peak_memory_stats()
+        torch.cuda.synchronize()
+        start = time.perf_counter()
+        engine.step(batch, loss, totals)
+        torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - start)
+    forward = []
+    for _ in range(4):
+        start = time.perf_counter()
+        engine.forward(batch, loss.needs)
+        torch.cuda.synchronize()
+        forward.append(time.perf_counter() - start)
+    if profile:
+        trace(engine, batch, loss, totals, profile)
+    took = median(seconds[4:])
+    return {
+        "shape": shape, "micro_batches": micro, "tokens": tokens, "length": length, **options,
+        "step_s": round(took, 4), "mfu": round(model_flops(shape, batch.N, length) / took / PEAK, 4),
+        "tokens_per_s": round(batch.N / took), "peak_gb": round(torch.cuda.max_memory_allocated() / 1e9, 1),
+        "states_gb": round(16 * sum(local(p).numel() for p in engine.network.parameters()) / 1e9, 1),
+        "forward_s": round(median(forward[1:]), 4), "forward_share": round(median(forward[1:]) / took, 3),
+        "first_s": round(seconds[0], 1), "torch": torch.__version__, "gpu": torch.cuda.get_device_name(),
+    }  # fmt: skip
+
+
+def trace(engine: FsdpEngine, batch: Batch, loss: Likelihood, totals: Totals, file: str) -> None:
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as p:
+        engine.step(batch, loss, totals)
+        torch.cuda.synchronize()
+    Path(file).write_text(
+        p.key_averages().table(sort_by="self_cuda_time_total", row_limit=60, max_name_column_width=90)
+    )
+
+
+def main(words: list[str]) -> None:
+    options = {k: int(v) if v.isdecimal() else {"true": True, "false": False}.get(v, v) for k, v in
+               (word.split("=") for word in words if "=" in word)}  # fmt: skip
+    for shape in (word for word in words if "=" not in word):
+        print(json.dumps(measure(shape, **options)), flush=True)
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
