@@ -46,7 +46,11 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         ),
         Metric("reward/failed", "answers", "answers whose scorer raised, crashed or ran out of time; each counts as 0"),
         Metric("reward/timeouts", "answers", "those of them that ran out of time (`reward.timeout_s`)"),
-        Metric("reward/<part>/mean", "part's own", "mean of a part that the scorer returned beside its score"),
+        Metric(
+            "reward/<part>/mean",
+            "part's own",
+            "mean of a part that the scorer returned beside its score; `overlong`: the length penalty",
+        ),
     ),
     "Validation": (
         Metric("val/test_score/<data_source>", "reward", "mean reward of the held-out answers"),

@@ -21,7 +21,7 @@ COMMANDS = {
     ),
     "profile": Entry("rlx.commands.profile", "Start", "List the profiles, show what one sets, copy or compare them"),
     "prepare": Entry("rlx.commands.prepare", "Start", "Fetch a dataset and write it as Parquet"),
-    "plan": Entry("rlx.commands.plan", "Train", "Estimate memory and time of a run, and say whether it fits"),
+    "plan": Entry("rlx.commands.plan", "Train", "Estimate memory, traffic and time of a run, and say whether it fits"),
     "train": Entry("rlx.commands.train", "Train", "Train a model by reinforcement learning"),
     "runs": Entry("rlx.commands.runs", "Train", "List runs, show one, draw its curves"),
     "eval": Entry("rlx.commands.eval", "Use the result", "Score a model or a run on validation prompts"),
