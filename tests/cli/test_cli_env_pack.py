@@ -4,6 +4,7 @@ uv's cache empty."""
 import hashlib
 import io
 import json
+import re
 import resource
 import shutil
 import signal
@@ -97,6 +98,8 @@ def test_an_archive_makes_the_environment_without_network_and_with_an_empty_cach
     made = (folder / "rlx-env.json").stat().st_mtime_ns
     assert site("env", "sync", "--from", "env.tar", "--offline").stdout == done.stdout
     assert (folder / "rlx-env.json").stat().st_mtime_ns == made
+    verified = site("env", "sync", "--extra", "fsdp", "--verify", "--offline")  # for uv it is what `uv sync` makes
+    assert verified.returncode == 0 and not re.search("Prepared|Installed|Uninstalled", verified.stderr)
 
 
 def test_the_same_packages_give_the_same_archive_and_are_fetched_once(site):

@@ -109,7 +109,7 @@ def test_ranks_run_the_jobs_interpreter_and_the_users_variables_win(cluster, int
     ("second", "said", "hint"),
     [
         ("other-torch", "differs: torch 2.10.0 (here 2.11.0)", "same interpreter"),
-        ("no-source", "lacks rlx's source", "same rlx"),
+        ("no-source", "lacks rlx's source", "the same rlx at the same place"),
         ("broken", "does not start: libpython3.12.so: cannot open", "same interpreter"),
         ("silent", "did not answer within 2 s", "same interpreter"),
     ],

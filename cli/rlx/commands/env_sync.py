@@ -19,6 +19,7 @@ from rlx.commands.env_wanted import (
     wanted_environment,
 )
 from rlx.env import manager
+from verl_core.config.files import source_paths
 
 
 def register(app: typer.Typer) -> None:
@@ -61,4 +62,5 @@ def sync(
         named = words or engine or backend or extra or file
         wanted = wanted_environment(words, engine, backend, extra, file) if named else unpack.held(archive)
         environment = unpack.sync_from(archive, wanted, offline)
+    source_paths()  # a rank that another machine starts here finds rlx, also where no job ever ran
     ui.out(str(environment.folder))

@@ -46,6 +46,10 @@ class Target:
         """A Linux machine; what is None is as it is here."""
         return cls(machine or platform.machine(), glibc or c_library.present() or USUAL_GLIBC)
 
+    def __str__(self) -> str:
+        place = f"{self.system} on {self.machine}"
+        return f"{place} with glibc {self.glibc[0]}.{self.glibc[1]}" if self.glibc else place
+
     @property
     def python_version(self) -> str:
         return f"{self.python[0]}.{self.python[1]}"
@@ -114,8 +118,8 @@ def select(extras: Sequence[str], target: Target) -> list[LockedFile]:
         chosen = list(_export(extras).select(environment=target.markers(), tags=target.tags()))
     except PylockSelectError as problem:
         raise EnvError(
-            f"the lock has no file for {target.system} on {target.machine}: {problem}",
-            "pack on a machine like the one it is for; --glibc names its C library",
+            f"the lock has no file for {target}: {problem}",
+            "`rlx env pack` packs for this machine, or for the one that --platform and --glibc describe",
         ) from problem
     return [_locked_file(package, file) for package, file in chosen]
 

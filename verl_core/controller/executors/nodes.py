@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import verl_core
 from verl_core.config.errors import EnvError
 from verl_core.controller.fingerprint import PACKAGES, fingerprint
 
@@ -96,19 +97,25 @@ def _judge(name: str, answer: dict[str, str], ours: dict[str, str]) -> None:
 def _make_there() -> str:
     """The command that makes this environment on another node."""
     folder = Path(sys.executable).parent.parent
-    try:
-        extras = json.loads((folder / "rlx-env.json").read_text(encoding="utf-8"))["extras"]
-    except (OSError, ValueError, KeyError):  # an interpreter that rlx did not make
+    if (command := _sync_command(folder)) is None:
         return f"install the same interpreter there, in {folder}, or use one on a disk that all nodes mount"
-    command = shlex.join(["rlx", "env", "sync", *(word for extra in extras for word in ("--extra", extra))])
     return f"there: `RLX_ENVS={shlex.quote(str(folder.parent))} {command}`, or RLX_ENVS on a disk that all nodes mount"
 
 
 def _same_source() -> str:
-    return f"bring the same rlx to {_source()} there, or use one on a disk that all nodes mount"
+    command = _sync_command(Path(sys.executable).parent.parent) or "rlx env sync"
+    return f"there: the same rlx at the same place, then `{command}`, or use one on a disk that all nodes mount"
+
+
+def _sync_command(folder: Path) -> str | None:
+    """What makes the environment in `folder`; None for an interpreter that rlx did not make."""
+    try:
+        extras = json.loads((folder / "rlx-env.json").read_text(encoding="utf-8"))["extras"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return shlex.join(["rlx", "env", "sync", *(word for extra in extras for word in ("--extra", extra))])
 
 
 def _source() -> Path:
-    import verl_core
-
+    """The folder on PYTHONPATH that this process has rlx from."""
     return Path(verl_core.__file__).parent.parent
