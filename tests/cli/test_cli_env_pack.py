@@ -280,6 +280,33 @@ def test_a_manifest_cannot_name_a_wheel_that_the_lock_does_not_know(site, of_plo
     assert done.returncode == 3 and "is not the file that the lock names" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": 2},
+        {"glibc": "new"},
+        {"extras": 3},
+        {"wheels": [{"name": "tinyb"}]},
+        {"surplus": 1},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_a_manifest_that_makes_no_sense_is_one_line(site, of_plot, change):
+    rewrite(written(site, of_plot), lambda manifest: manifest | change)
+    done = site("env", "sync", "--from", "env.tar", "--offline")
+    assert done.returncode == 3 and "manifest.json cannot be read" in done.stderr
+
+
+@pytest.mark.parametrize("change", [{"file": "../tinyb.whl"}, {"sha256": "x --index-url http://a"}, {"n_bytes": "9"}])
+def test_an_entry_of_the_manifest_cannot_say_more_than_a_wheel(site, of_plot, change):
+    rewrite(
+        written(site, of_plot),
+        lambda manifest: manifest | {"wheels": [wheel | change for wheel in manifest["wheels"]]},
+    )
+    done = site("env", "sync", "--from", "env.tar", "--offline")
+    assert done.returncode == 3 and "manifest.json cannot be read" in done.stderr
+
+
 @pytest.mark.parametrize("content", [b"", b"no tar at all" * 100, None])
 def test_what_is_no_archive_is_one_line(site, content):
     if content is not None:

@@ -10,6 +10,7 @@ Times and owners are left out: the same packages give the same archive, bit for 
 import io
 import json
 import os
+import re
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,9 @@ FORMAT = 1
 MANIFEST = "manifest.json"
 MANIFEST_LIMIT = 16 << 20
 """Bytes; 400 packages take 120 kB."""
+WHEEL_NAME = re.compile(r"\w[\w.+!-]*\.whl")
+DIGEST = re.compile(r"[0-9a-f]{64}")
+GLIBC = re.compile(r"\d+\.\d+")
 
 
 @dataclass(frozen=True)
@@ -119,12 +123,18 @@ def read_manifest(path: Path) -> Manifest:
 
 
 def _manifest(content: dict[str, Any]) -> Manifest:
+    """The parsed text as a Manifest. ValueError, KeyError, TypeError or AttributeError when it is not one."""
     if content.pop("format") != FORMAT:
         raise ValueError(f"its format is not {FORMAT}: another version of rlx wrote it")
     wheels = tuple(Wheel(**entry) for entry in content.pop("wheels"))
     manifest = Manifest(**{**content, "extras": tuple(content["extras"])}, wheels=wheels)
-    if bad := [w.file for w in wheels if not w.file.endswith(".whl") or "/" in w.file or w.file.startswith("-")]:
-        raise ValueError(f"{bad[0]!r} is not the name of a wheel")
+    for wheel in wheels:
+        if not WHEEL_NAME.fullmatch(wheel.file):
+            raise ValueError(f"{wheel.file!r} is not the name of a wheel")
+        if not DIGEST.fullmatch(wheel.sha256) or wheel.n_bytes + wheel.n_installed < 0:
+            raise ValueError(f"{wheel.file} has no SHA-256 or no size")
+    if manifest.glibc is not None and not GLIBC.fullmatch(manifest.glibc):
+        raise ValueError(f"glibc {manifest.glibc!r} is not a version")
     return manifest
 
 
