@@ -38,13 +38,10 @@ def link(environment: Path, others: Iterable[Path]) -> Counts:
     linked = missing = 0
     for folder, sources in _sources(top):
         cache = f"{folder}/__pycache__"
-        places = [f"{other}{cache[len(top) :]}" for other in compiled]
-        places = [place for place in places if os.path.isdir(place)]  # noqa: PTH112  (a Path costs more than the call)
-        if places and not os.path.isdir(cache):  # noqa: PTH112
-            os.mkdir(cache)  # noqa: PTH102
+        places = [place for other in compiled if os.path.isdir(place := other + cache[len(top) :])]  # noqa: PTH112
         for source in sources:
             name = source.name[: -len(".py")] + SUFFIX
-            if any(_take(f"{place}/{name}", f"{cache}/{name}", source) for place in places):
+            if any(_take(f"{place}/{name}", cache, name, source) for place in places):
                 linked += 1
             else:
                 missing += 1
@@ -63,8 +60,8 @@ def _sources(top: str) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
             yield folder, sources
 
 
-def _take(have: str, wanted: str, source: os.DirEntry[str]) -> bool:
-    """Link `have` to `wanted` if it is the byte code of the source; False if it is not."""
+def _take(have: str, cache: str, name: str, source: os.DirEntry[str]) -> bool:
+    """Link `have` into the folder `cache` if it is the byte code of the source; False if it is not."""
     try:
         with open(have, "rb", buffering=0) as file:  # noqa: PTH123
             header = file.read(HEADER)
@@ -73,6 +70,15 @@ def _take(have: str, wanted: str, source: os.DirEntry[str]) -> bool:
     if header != _header(source.stat()):
         return False
     try:
+        _link_or_copy(have, f"{cache}/{name}")
+    except FileNotFoundError:
+        os.mkdir(cache)  # noqa: PTH102
+        _link_or_copy(have, f"{cache}/{name}")
+    return True
+
+
+def _link_or_copy(have: str, wanted: str) -> None:
+    try:
         os.link(have, wanted)
     except FileExistsError:
         pass
@@ -80,7 +86,6 @@ def _take(have: str, wanted: str, source: os.DirEntry[str]) -> bool:
         if problem.errno not in NO_LINKS:
             raise
         shutil.copyfile(have, wanted)
-    return True
 
 
 def _header(source: os.stat_result) -> bytes:
