@@ -12,7 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from rlx.launchers import Launcher, render
+from rlx.launchers import Launcher, lacks, render
 from rlx.launchers.job import Job, Machines
 from rlx.launchers.kuberay import LONGEST_NAME, dns_name, document
 from rlx.project import render as render_project
@@ -196,10 +196,7 @@ def test_site_settings_reach_each_launcher():
     ("launcher", "settings", "said"),
     [
         ("docker", ["cluster.nnodes=2"], "docker runs one machine, this configuration needs 2 machines"),
-        ("kuberay", ["launch.kuberay.image=null"], "launch.kuberay.image"),
-        ("kuberay", ["launch.kuberay.claim=null"], "launch.kuberay.claim"),
         ("kuberay", ["reward.custom_reward_function.path=absent.py"], "absent.py cannot be read"),
-        ("ray", ["cluster.ray_address=null"], "cluster.ray_address names none"),
         ("slurm", ["launch.slurm.time=tomorrow"], "launch.slurm.time='tomorrow'"),
         ("slurm", ["launch.slurm.partition='a\\nrm'"], "launch.slurm.partition"),
         ("slurm", ["launch.slurm.options=['a\\nb']"], "launch.slurm.options"),
@@ -215,7 +212,40 @@ def test_what_a_launcher_cannot_do_is_said_before(launcher, settings, said, monk
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("launcher", "setting", "said", "stands"),
+    [
+        ("kuberay", "launch.kuberay.image=null", "needs launch.kuberay.image", "image: IMAGE"),
+        ("kuberay", "launch.kuberay.claim=null", "needs launch.kuberay.claim", "claimName: CLAIM"),
+        ("ray", "cluster.ray_address=null", "cluster.ray_address names none", "${RAY_ADDRESS:?"),
+    ],
+)
+def test_what_a_site_has_not_said_has_a_placeholder(launcher, setting, said, stands, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    one = job("smoke", setting)
+    (missing,) = lacks(Launcher(launcher), one)
+    assert said in missing.message and missing.hint
+    assert stands in render(Launcher(launcher), one)
+    assert lacks(Launcher(launcher), job("smoke")) == []
+
+
 # the command
+
+
+@pytest.mark.parametrize("launcher", [*Launcher])
+def test_a_dry_run_needs_nothing_of_a_site(rlx, launcher):
+    done = rlx("train", "gsm8k-grpo", "--launcher", launcher.value, "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
+    warned = [line for line in done.stderr.splitlines() if f"--launcher {launcher.value}" in line]
+    assert len(warned) == {"ray": 1, "kuberay": 2}.get(launcher.value, 0)
+
+
+@pytest.mark.parametrize("launcher", ["ray", "kuberay"])
+def test_a_submission_without_what_it_needs_is_refused(rlx, launcher):
+    done = rlx("train", "smoke", "--launcher", launcher)
+    assert done.returncode == 1
+    assert f"error: --launcher {launcher}" in done.stderr and "hint: " in done.stderr
 
 
 def test_dry_run_prints_the_script_and_nothing_else(rlx, tmp_path):

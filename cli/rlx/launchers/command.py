@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rlx import rundir, ui
 from rlx.arguments import refuse_unbuilt
-from rlx.launchers import Launcher, render
+from rlx.launchers import Launcher, lacks, render
 from rlx.launchers.job import Job
 from rlx.launchers.submit import submit
 from verl_core.config.compose import Resolved
@@ -32,7 +32,10 @@ def launch_run(
         _run_name(launcher, resolved, "--resume" in flags),
     )
     script = render(launcher, job)
+    missing = lacks(launcher, job)
     if dry_run:
+        for error in missing:
+            ui.warn(f"{error.message}; {error.hint}")
         for part in unbuilt(effective(resolved.config)):
             ui.warn(part)
         if as_json:
@@ -41,6 +44,8 @@ def launch_run(
             ui.out(script.rstrip("\n"))
         return
     refuse_unbuilt(resolved)
+    if missing:
+        raise missing[0]
     submit(launcher, script, _print_command(launcher, words, flags), as_json)
 
 

@@ -1,6 +1,7 @@
 """A container on this machine."""
 
 import shlex
+from collections.abc import Iterator
 
 from rlx.launchers.job import Job, one_line
 from rlx.templates import fill, shell_words
@@ -12,7 +13,8 @@ SECRETS = ("HF_TOKEN", "WANDB_API_KEY")
 
 
 def render(job: Job) -> str:
-    """The script. UserError for a configuration of several machines, or without an image where rlx is no checkout."""
+    """The script. Without an image it mounts this checkout, or the one that RLX_HOME names where rlx is an installed
+    package. UserError for a configuration of several machines."""
     docker, machines = job.launch.docker, job.machines
     if machines.count > 1:
         raise UserError(
@@ -36,10 +38,18 @@ def render(job: Job) -> str:
     if docker.image is not None:
         image = shlex.quote(one_line("launch.docker.image", docker.image))
         return fill("launch/docker_image.sh", values | {"image": image})
-    if not (data_root() / "cli").is_dir() and job.folder:
-        raise UserError(
+    checkout = shlex.quote(str(data_root())) if _in_checkout() else '"${RLX_HOME:?rlx checkout}"'
+    return fill("launch/docker_checkout.sh", values | {"checkout": checkout})
+
+
+def lacks(job: Job) -> Iterator[UserError]:
+    """What the script needs before it can be run."""
+    if job.launch.docker.image is None and not _in_checkout():
+        yield UserError(
             "--launcher docker mounts a checkout of rlx, and this rlx is an installed package",
             "launch.docker.image=IMAGE names an image that has rlx",
         )
-    checkout = shlex.quote(str(data_root())) if (data_root() / "cli").is_dir() else '"${RLX_HOME:?rlx checkout}"'
-    return fill("launch/docker_checkout.sh", values | {"checkout": checkout})
+
+
+def _in_checkout() -> bool:
+    return (data_root() / "cli").is_dir()

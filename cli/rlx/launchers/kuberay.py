@@ -7,6 +7,7 @@ of its Ray node in KUBERAY_GEN_RAY_START_CMD; `rlx env run` starts that in the e
 """
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -27,13 +28,11 @@ START_NODE = 'ulimit -n 65536; exec rlx env run {words} -- bash -c "$KUBERAY_GEN
 
 def render(job: Job) -> str:
     """ConfigMap and RayJob of this very configuration, or a project's RayJob, which takes its files from a ConfigMap
-    that kubectl makes. UserError without image or claim, or for a reward file that is not there."""
+    that kubectl makes. Image and claim that the configuration does not name are IMAGE and CLAIM. UserError for a reward
+    file that is not there."""
     name = dns_name("-".join(filter(None, [job.config.trainer.project_name, job.name])))
     if job.folder is None:
         return _project_head(job, name) + document(ray_job(job, name, "", []))
-    for key in ("image", "claim"):
-        if not getattr(job.launch.kuberay, key):
-            raise UserError(f"--launcher kuberay needs launch.kuberay.{key}", f"launch.kuberay.{key}=NAME")
     files = _files(job)
     settings = ["-f", f"{PROJECT}/config.yaml"]
     if reward := job.config.reward.custom_reward_function.path:
@@ -41,6 +40,13 @@ def render(job: Job) -> str:
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(job, name), "data": files}
     manifest = ray_job(job, name, f"{PROJECT}/config.yaml", settings)
     return f"# {job.title}\n" + document(config_map) + "---\n" + document(manifest)
+
+
+def lacks(job: Job) -> Iterator[UserError]:
+    """What the manifest needs before it can be submitted."""
+    for key in ("image", "claim"):
+        if getattr(job.launch.kuberay, key) is None:
+            yield UserError(f"--launcher kuberay needs launch.kuberay.{key}", f"launch.kuberay.{key}=NAME")
 
 
 def ray_job(job: Job, name: str, env_words: str, settings: list[str]) -> dict[str, Any]:
