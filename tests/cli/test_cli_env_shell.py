@@ -30,7 +30,7 @@ def talk(variables: dict[str, str], cwd: Path, lines: list[str], prompt: str) ->
             said += os.read(terminal, 65536).decode(errors="replace") if ready else ""
         except OSError:  # the shell has ended
             break
-        if waiting and said.count(f"({prompt}) ") > len(lines) - len(waiting):
+        if waiting and said.count(f"\n({prompt}) ") > len(lines) - len(waiting):
             os.write(terminal, waiting.pop(0).encode() + b"\n")
     os.close(terminal)
     return said, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
