@@ -28,6 +28,19 @@ from verl_core.config.typed import leaf_types
             ["ref.log_prob_micro_batch_size_per_gpu=1", "ref.log_prob_max_token_len_per_gpu=100"],
             "ref.log_prob.*exclude each other",
         ),
+        (
+            [
+                "actor.ppo_micro_batch_size_per_gpu=null",
+                "actor.ppo_max_token_len_per_gpu=43",
+                "actor.ulysses_sequence_parallel_size=2",
+                "cluster.nproc=2",
+            ],
+            "actor.ppo_max_token_len_per_gpu=43 .* x 2 ranks cannot hold the longest sequence",
+        ),
+        (
+            ["actor.ulysses_sequence_parallel_size=2", "cluster.nproc=512"],
+            "= 128 sequences are fewer than the 256 groups of 2 ranks that the 512 of pool 'main' make",
+        ),
         (["rollout.n=1"], "grpo compares .* needs at least 2"),
         (["algorithm.name=rloo", "rollout.n=1"], "rloo compares"),
         (["algorithm.name=ppo", "critic.enable=false"], "gae needs a critic"),
@@ -75,6 +88,23 @@ from verl_core.config.typed import leaf_types
 def test_refused_before_anything_starts(words, message):
     with pytest.raises(UserError, match=message):
         resolve("smoke", words)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["actor.ulysses_sequence_parallel_size=2", "actor.ppo_max_token_len_per_gpu=44", "cluster.nproc=256"],
+        [
+            "actor.strategy=megatron",
+            "actor.megatron={tensor_model_parallel_size: 2, context_parallel_size: 2}",
+            "actor.ppo_max_token_len_per_gpu=44",
+            "cluster.nproc=512",
+        ],
+    ],
+)
+def test_ranks_that_share_a_sequence_count_together(words):
+    """As in veRL: the budget times the ranks that split a sequence; a mini-batch's 128 sequences for 128 groups."""
+    resolve("smoke", ["actor.ppo_micro_batch_size_per_gpu=null", "rollout.engine=vllm", *words])
 
 
 def test_all_contradictions_at_once():

@@ -6,10 +6,10 @@ import pytest
 
 from rlx import rundir
 from verl_core.config import write
-from verl_core.config.checks import PATHS
 from verl_core.config.compose import profile_names, resolve
 from verl_core.config.effective import effective
 from verl_core.config.errors import ConfigError
+from verl_core.config.key_checks import PATHS
 from verl_core.config.schema import RlxConfig
 
 

@@ -11,11 +11,11 @@ from jsonschema import Draft202012Validator
 from tests.conftest import ROOT
 from verl_core.config import yaml_text
 from verl_core.config.catalogue import KINDS, names
-from verl_core.config.checks import each_key
 from verl_core.config.compose import profile_names
 from verl_core.config.describe import fields
 from verl_core.config.errors import UserError
 from verl_core.config.json_schema import json_schema
+from verl_core.config.key_checks import each_key
 from verl_core.config.layers import read_layers
 from verl_core.config.merge import assign, interpolate, overlay
 from verl_core.config.schema import RlxConfig

@@ -1,25 +1,23 @@
-"""What cannot be right, found before anything starts: all of it at once, with the numbers."""
+"""What cannot be right together, found before anything starts: all of it at once, with the numbers."""
 
-import dataclasses
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from verl_core.config.catalogue import KINDS, entry, names
+from verl_core.config.catalogue import entry
 from verl_core.config.effective import (
     effective,
     get,
+    ranks_per_sequence,
     shorthand_pools,
     strategies,
+    token_split,
     total_ranks,
     uses_reference,
     uses_rollout,
 )
-from verl_core.config.files import path_fault
+from verl_core.config.key_checks import Said, each_key
 from verl_core.config.no_effect import idle_keys
-from verl_core.config.ranges import out_of_range
 from verl_core.config.schema import PoolConfig, RlxConfig
-from verl_core.config.typed import show
 
 TOKEN_BUDGETS = {  # key: the count of sequences that excludes it
     "actor.ppo_max_token_len_per_gpu": "actor.ppo_micro_batch_size_per_gpu",
@@ -29,23 +27,6 @@ TOKEN_BUDGETS = {  # key: the count of sequences that excludes it
 }
 
 SHORTHAND = ("cluster.nproc", "cluster.nnodes", "cluster.n_gpus_per_node")
-
-PATHS = (
-    "data.train_files",
-    "data.val_files",
-    "model.path",
-    "model.tokenizer_path",
-    "model.lora_adapter_path",
-    "critic.model.path",
-    "reward.custom_reward_function.path",
-    "trainer.default_local_dir",
-)
-"""Keys that name files or folders of the machine."""
-
-MAY_BE_EMPTY = ("purpose", "hardware", "memory", "time")
-"""Keys of text that only a person reads."""
-
-LONGEST_NAME = 200  # bytes; file systems take 255, and files beside the folder may carry its name
 
 
 @dataclass
@@ -58,7 +39,7 @@ def check(config: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]) 
     """Errors, and keys without effect. `origins` says who set each key, `layers` in which order (lowest first)."""
     if errors := each_key(config, origins):  # the arithmetic would only repeat them
         return Report(errors)
-    said, e = _Said(config, origins), effective(config)
+    said, e = Said(config, origins), effective(config)
     errors = [
         *_batches(said, e),
         *_micro_batches(said, e),
@@ -72,116 +53,41 @@ def check(config: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]) 
     return Report(errors, [*idle_keys(config, e, origins, layers)])
 
 
-def each_key(config: RlxConfig, origins: Mapping[str, str]) -> list[str]:
-    """What is wrong with single keys, whatever the others are."""
-    said = _Said(config, origins)
-    ranges = [f"{said(key)} is not in {allowed}" for key, allowed in out_of_range(config)]
-    return [*_names(said), *_folders(said), *_empty(said), *_paths(said), *ranges]
-
-
-class _Said:
-    """Names a key for a message: its value as given, and who gave it."""
-
-    def __init__(self, config: RlxConfig, origins: Mapping[str, str]):
-        self.config, self.origins = config, origins
-
-    def __call__(self, key: str) -> str:
-        return f"{key}={show(self.value(key))} ({self.origin(key)})"
-
-    def value(self, key: str) -> object:
-        value: object = self.config
-        for step in key.replace("[", ".").replace("]", "").split("."):
-            if isinstance(value, dict):
-                value = value[step]
-            elif isinstance(value, list | tuple):
-                value = value[int(step)]
-            else:
-                value = getattr(value, step)
-        return value
-
-    def origin(self, key: str) -> str:
-        return self.origins.get(key.split("[")[0], "default")
-
-    def given(self, key: str) -> bool:
-        return self.origin(key) != "default" and self.value(key) is not None
-
-
-def _names(said: _Said) -> Iterator[str]:
-    """Names that must be in the catalogue."""
-    for key, kind in KINDS.items():
-        given, choices = said.value(key), names(kind)
-        for value in given if isinstance(given, list) else [given]:
-            if value is not None and value not in choices:
-                near = difflib.get_close_matches(str(value), choices, n=1)
-                question = f"; did you mean {near[0]}?" if near else ""
-                yield f"{said(key)}: expected one of {', '.join(choices)}{question}"
-
-
-def _folders(said: _Said) -> Iterator[str]:
-    """Names that become folders: each is one folder, and below trainer.default_local_dir."""
-    for key in ("trainer.project_name", "trainer.experiment_name"):
-        value = said.value(key)
-        if isinstance(value, str) and (value in ("", ".", "..") or "/" in value or not value.isprintable()):
-            yield f"{said(key)}: expected the name of one folder, without / (trainer.default_local_dir says where)"
-        elif isinstance(value, str) and len(value.encode()) > LONGEST_NAME:
-            yield f"{said(key)}: {len(value.encode())} bytes are too long for a folder's name, {LONGEST_NAME} fit"
-
-
-def _empty(said: _Said) -> Iterator[str]:
-    """Text that names something and is empty. Free mappings may hold empty text; null, where it is allowed, unsets."""
-    for key in _empty_texts(said.config, ""):
-        if key not in MAY_BE_EMPTY:
-            yield f"{said(key)}: expected text that is not empty"
-
-
-def _paths(said: _Said) -> Iterator[str]:
-    """Paths that no file system takes, whatever is there."""
-    for key in PATHS:
-        given = said.value(key)
-        for path in given if isinstance(given, list) else [given]:
-            if isinstance(path, str) and (fault := path_fault(path)):
-                yield f"{said(key)}: {fault}"
-
-
-def _empty_texts(value: object, path: str) -> Iterator[str]:
-    """Keys with an empty text, list positions and pools included."""
-    if value == "":
-        yield path
-    elif dataclasses.is_dataclass(value):
-        for item in dataclasses.fields(value):
-            yield from _empty_texts(getattr(value, item.name), f"{path}.{item.name}" if path else item.name)
-    elif isinstance(value, list):
-        for i, item in enumerate(value):
-            yield from _empty_texts(item, f"{path}[{i}]")
-
-
-def _batches(said: _Said, e: RlxConfig) -> Iterator[str]:
+def _batches(said: Said, e: RlxConfig) -> Iterator[str]:
     """Batch, mini-batch and ranks."""
     batch, n = e.data.train_batch_size, e.rollout.n
-    shares = {("actor.ppo_mini_batch_size", e.actor.pool)}
+    shares = {("actor.ppo_mini_batch_size", e.actor.pool, ranks_per_sequence(e.actor))}
     if e.critic.enable:
         own = said.given("critic.ppo_mini_batch_size")
-        shares.add((f"{'critic' if own else 'actor'}.ppo_mini_batch_size", e.critic.pool or ""))
-    for key in sorted({key for key, _ in shares}):
+        key = f"{'critic' if own else 'actor'}.ppo_mini_batch_size"
+        shares.add((key, e.critic.pool or "", ranks_per_sequence(e.critic)))
+    for key in sorted({key for key, _, _ in shares}):
         if batch % (mini := get(e, key)):
             division = f"{batch} = {batch // mini} x {mini} + {batch % mini}"
             yield f"{said('data.train_batch_size')} is not a multiple of {said(key)}: {division}"
-    for key, pool in sorted(shares):
-        if (sequences := get(e, key) * n) < (ranks := _ranks(e, pool)):
-            few = f"{sequences} sequences are fewer than the {ranks} ranks of pool {pool!r}"
+    for key, pool, together in sorted(shares):
+        sequences, ranks = get(e, key) * n, _ranks(e, pool)
+        if sequences * together < ranks:
+            takers = f"the {ranks} ranks of pool {pool!r}"
+            if together > 1:
+                takers = f"the {ranks // together} groups of {together} ranks that the {ranks} of pool {pool!r} make"
+            few = f"{sequences} sequences are fewer than {takers}"
             yield f"{said(key)} x {said('rollout.n')} = {few}"
 
 
-def _micro_batches(said: _Said, e: RlxConfig) -> Iterator[str]:
-    """One rule for cutting a rank's share, and room for the longest sequence."""
+def _micro_batches(said: Said, e: RlxConfig) -> Iterator[str]:
+    """One rule for cutting a rank's share, and room for the longest sequence; ranks that divide a sequence's tokens
+    have their budgets together."""
     longest = e.data.max_prompt_length + e.data.max_response_length
     for budget, count in TOKEN_BUDGETS.items():
         tokens = said.value(budget)
         if tokens is not None and said.value(count) is not None:
             yield f"{said(count)} and {said(budget)} exclude each other: set one of them to null"
-        if isinstance(tokens, int) and tokens < longest:
+        together = token_split(e.critic if budget.startswith("critic.") else e.actor)
+        if isinstance(tokens, int) and tokens * together < longest:
+            times = f" x {together} ranks" if together > 1 else ""
             yield (
-                f"{said(budget)} cannot hold the longest sequence: {said('data.max_prompt_length')} + "
+                f"{said(budget)}{times} cannot hold the longest sequence: {said('data.max_prompt_length')} + "
                 f"{said('data.max_response_length')} = {longest} tokens"
             )
     if e.actor.ppo_micro_batch_size_per_gpu is None and e.actor.ppo_max_token_len_per_gpu is None:
@@ -191,7 +97,7 @@ def _micro_batches(said: _Said, e: RlxConfig) -> Iterator[str]:
         )
 
 
-def _cluster(said: _Said, e: RlxConfig) -> Iterator[str]:
+def _cluster(said: Said, e: RlxConfig) -> Iterator[str]:
     """Pools and executors."""
     pools = e.cluster.pools
     shorthand = [key for key in SHORTHAND if said.given(key) and said.value(key) != get(RlxConfig(), key)]
@@ -212,7 +118,7 @@ def _cluster(said: _Said, e: RlxConfig) -> Iterator[str]:
         yield f"{said('cluster.executor')} runs one rank, but {_sum(pools)}: set cluster.executor=ray"
 
 
-def _algorithm(said: _Said, e: RlxConfig) -> Iterator[str]:
+def _algorithm(said: Said, e: RlxConfig) -> Iterator[str]:
     """What the advantage estimator needs."""
     if e.algorithm.adv_estimator is None:
         return
@@ -223,7 +129,7 @@ def _algorithm(said: _Said, e: RlxConfig) -> Iterator[str]:
         yield f"{said('critic.enable')}: {name} needs a critic's values"
 
 
-def _rollout(said: _Said, e: RlxConfig) -> Iterator[str]:
+def _rollout(said: Said, e: RlxConfig) -> Iterator[str]:
     """Engine, its pool and its limits."""
     r, ranks = e.rollout, _ranks(e, e.rollout.pool)
     size = "rollout.tensor_model_parallel_size"
@@ -238,14 +144,14 @@ def _rollout(said: _Said, e: RlxConfig) -> Iterator[str]:
         yield f"{said('rollout.max_model_len')} leaves no room for an answer: {said('data.max_prompt_length')}"
 
 
-def _reward(said: _Said, e: RlxConfig) -> Iterator[str]:
+def _reward(said: Said, e: RlxConfig) -> Iterator[str]:
     """The penalty of long answers; off, its other keys may be anything."""
     buffer, longest = e.reward.overlong_buffer, e.data.max_response_length
     if buffer.enable and not 1 <= buffer.len <= longest:
         yield f"{said('reward.overlong_buffer.len')} is not in [1, {longest}]: {said('data.max_response_length')}"
 
 
-def _parallel(said: _Said, e: RlxConfig) -> Iterator[str]:
+def _parallel(said: Said, e: RlxConfig) -> Iterator[str]:
     """Sizes of meshes against the ranks of their pool, for the back end that reads them."""
     for role in ["actor", *(["critic"] if e.critic.enable else [])]:
         section = get(e, role)
@@ -271,7 +177,7 @@ def _parallel(said: _Said, e: RlxConfig) -> Iterator[str]:
         yield f"{said('critic.strategy')} differs from {said('actor.strategy')} on one pool: set critic.pool"
 
 
-def _adapter(said: _Said, e: RlxConfig) -> Iterator[str]:
+def _adapter(said: Said, e: RlxConfig) -> Iterator[str]:
     """LoRA and what it cannot be combined with."""
     if e.model.lora_rank and e.actor.strategy == "megatron":
         yield f"{said('model.lora_rank')}: adapters are trained by {said('actor.strategy')} not, but by fsdp"

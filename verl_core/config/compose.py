@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from verl_core.config import checks
+from verl_core.config.checks import check
 from verl_core.config.errors import ConfigError, UserError
+from verl_core.config.key_checks import each_key
 from verl_core.config.layers import Layer, profile_names, read_layers
 from verl_core.config.merge import assign, interpolate, overlay
 from verl_core.config.overrides import Override, parse
@@ -78,8 +79,8 @@ def resolve(
         raise _refusal([*failures, *error.problems]) from None
     origins = _origins(plain(config), settings)
     if failures:  # the rest is looked at key by key; sums would be made of values that nobody asked for
-        raise _refusal([*failures, *checks.each_key(config, origins)])
-    report = checks.check(config, origins, [*(layer.origin for layer in layers), COMMAND_LINE])
+        raise _refusal([*failures, *each_key(config, origins)])
+    report = check(config, origins, [*(layer.origin for layer in layers), COMMAND_LINE])
     if refused := [*report.errors, *(report.warnings if strict else ())]:
         raise _refusal(refused)
     notes = [note for layer in layers for note in layer.notes]

@@ -7,7 +7,7 @@ from typing import Any
 
 from verl_core.config.catalogue import entry
 from verl_core.config.errors import UserError
-from verl_core.config.schema import PoolConfig, RlxConfig
+from verl_core.config.schema import ActorConfig, CriticConfig, PoolConfig, RlxConfig
 
 
 def effective(config: RlxConfig) -> RlxConfig:
@@ -66,6 +66,18 @@ def settled[T](value: T | None) -> T:
 
 def total_ranks(config: RlxConfig) -> int:
     return sum(pool.nodes * pool.gpus for pool in config.cluster.pools.values())
+
+
+def token_split(role: ActorConfig | CriticConfig) -> int:
+    """Ranks that divide the tokens of a sequence among them: by Ulysses, or context-parallel."""
+    return role.ulysses_sequence_parallel_size if role.strategy == "fsdp" else role.megatron.context_parallel_size
+
+
+def ranks_per_sequence(role: ActorConfig | CriticConfig) -> int:
+    """Ranks that work on the same sequences: those that divide their tokens, and the parts of the model."""
+    m = role.megatron
+    parts = m.tensor_model_parallel_size * m.pipeline_model_parallel_size if role.strategy == "megatron" else 1
+    return token_split(role) * parts
 
 
 def uses_reference(config: RlxConfig) -> bool:

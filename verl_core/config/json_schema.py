@@ -9,8 +9,8 @@ import typing
 from typing import Any, Literal
 
 from verl_core.config.catalogue import KINDS, names
-from verl_core.config.checks import MAY_BE_EMPTY
 from verl_core.config.describe import docstrings
+from verl_core.config.key_checks import MAY_BE_EMPTY
 from verl_core.config.ranges import bounds
 from verl_core.config.schema import RlxConfig
 from verl_core.config.typed import fields_of, plain

@@ -95,7 +95,7 @@ class ActorConfig:
     ppo_micro_batch_size_per_gpu: int | None = None
     """Sequences a forward/backward on each rank; exactly one of this and ppo_max_token_len_per_gpu is set."""
     ppo_max_token_len_per_gpu: int | None = None
-    """Tokens a forward/backward on each rank (>= the longest sequence)."""
+    """Tokens a forward/backward on each rank (those of the ranks that split a sequence together >= the longest)."""
     ppo_epochs: int = 1
     """Passes over each batch (>= 1)."""
     shuffle: bool = False

@@ -5,15 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from verl_core.config.checks import TOKEN_BUDGETS
 from verl_core.config.effective import effective, get, settled, uses_rollout
 from verl_core.config.schema import RlxConfig
 
-_COUNTS = (  # micro-batches in sequences, and the token budgets that stand in their place
-    ("actor.ppo_micro_batch_size_per_gpu", "actor.ppo_max_token_len_per_gpu"),
-    ("critic.ppo_micro_batch_size_per_gpu", "critic.ppo_max_token_len_per_gpu"),
-    ("ref.log_prob_micro_batch_size_per_gpu", "ref.log_prob_max_token_len_per_gpu"),
-    ("rollout.log_prob_micro_batch_size_per_gpu", "rollout.log_prob_max_token_len_per_gpu"),
-)
 SETTING, MORE_GPUS, OTHER_TRAINING = range(3)
 
 
@@ -50,9 +45,9 @@ def changes(config: RlxConfig) -> Iterator[Change]:
 
 def _micro_batches(config: RlxConfig, e: RlxConfig) -> Iterator[Change]:
     """All roles at once: fewer sequences (a half, one) or tokens (the longest sequence) a forward."""
-    set_counts = {key: get(config, key) for key, _ in _COUNTS if (get(config, key) or 1) > 1}
+    set_counts = {key: get(config, key) for key in TOKEN_BUDGETS.values() if (get(config, key) or 1) > 1}
     longest = e.data.max_prompt_length + e.data.max_response_length
-    budgets = {key: longest for _, key in _COUNTS if (get(config, key) or longest) > longest}
+    budgets = {key: longest for key in TOKEN_BUDGETS if (get(config, key) or longest) > longest}
     most = max(set_counts.values(), default=1)
     for size in dict.fromkeys((most // 2, 1)):
         if lowered := {key: size for key, value in set_counts.items() if value > size}:
