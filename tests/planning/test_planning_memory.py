@@ -11,7 +11,7 @@ from tests.planning.planning_examples import estimated, phase, tiny_config
 from verl_core.config.compose import resolve
 from verl_core.config.effective import effective
 from verl_core.models import attention
-from verl_core.planning import engine_memory, gpus, memory
+from verl_core.planning import engine_memory, gpus, memory, traffic
 from verl_core.planning.components import CONTEXT, FRAGMENTATION, Components
 from verl_core.planning.plan import shapes_of
 from verl_core.planning.roles import Role
@@ -119,6 +119,23 @@ def test_gathered_parameters_and_reduction(model):
     whole = memory.communication(role, role.stages[0], role.update, backward=True)
     assert whole == memory.NCCL + passing + 2 * 2 * ROOT + 4 * largest
     assert memory.communication(role, role.stages[0], role.update, backward=False) == memory.NCCL + passing
+
+
+def test_a_small_model_stays_gathered_through_a_mini_batch(model):
+    """As FsdpEngine does: null means up to a tenth of the GPU (here 8 GB)."""
+    words = ["cluster.nproc=4", "actor.ppo_micro_batch_size_per_gpu=1", "model.override_config.num_hidden_layers=4"]
+    stays = actor(model, *words)
+    freed = actor(model, *words, "actor.fsdp_config.reshard_between_micro_batches=true")
+    more = memory.communication(stays, stays.stages[0], stays.update, True)
+    assert more - memory.communication(freed, freed.stages[0], freed.update, True) == 2 * 2 * LAYER
+    reduced = 4 * (PARAMS + 2 * LAYER) * 3 / 4
+    gather = 2 * (PARAMS + 2 * LAYER) * 3 / 4
+    updates = 2  # of two micro-batches each
+    assert traffic.step(stays, stays.stages[0])["link"] == updates * (gather + reduced)
+    assert traffic.step(freed, freed.stages[0])["link"] == updates * (2 * 2 * gather + reduced)
+    assert traffic.forward(stays, stays.stages[0], stays.forward)["link"] == gather
+    large = system_of(e := effective(resolve("grpo-7b-8gpu").config), shapes_of(e), gpus.named("80GB")).actor
+    assert not large.gathers_once and large.reshard  # 15 GB
 
 
 def test_critic_has_a_value_head_and_no_logits(model):

@@ -60,6 +60,8 @@ def _fsdp(e: RlxConfig, role: str) -> Iterator[Change]:
     section = get(e, role)
     if not section.fsdp_config.reshard_after_forward:
         yield Change({f"{role}.fsdp_config.reshard_after_forward": True})
+    if not section.fsdp_config.reshard_between_micro_batches:
+        yield Change({f"{role}.fsdp_config.reshard_between_micro_batches": True})
     if section.fsdp_config.fsdp_size != -1:
         yield Change({f"{role}.fsdp_config.fsdp_size": -1})
     for times in (2, 4):

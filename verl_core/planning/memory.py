@@ -138,7 +138,7 @@ def logits(role: Role, stage: Stage, micro: Micro, backward: bool) -> float:
 
 
 def communication(role: Role, stage: Stage, micro: Micro, backward: bool) -> float:
-    """FSDP2: the root's and two layers' parameters gathered (or all, without reshard_after_forward), a gather under
+    """FSDP2: the root's and two layers' parameters gathered (or all, where they stay), a gather under
     way, gradients of the root and the float32 input of a reduce-scatter. Megatron: a gathered sequence, tokens on the
     way to experts and the next stage."""
     m, s, b = role.mesh, role.shape, role.compute

@@ -9,7 +9,7 @@ from verl_core.planning.mesh import Coordinates
 
 type Verdict = Literal["fits", "tight", "does not fit"]
 _ORDER: tuple[Verdict, ...] = ("fits", "tight", "does not fit")
-# Shares of a GPU's memory above which it is tight: what is laid out at the start is known better than what comes and
+# Shares of the memory above which it is tight: what lies there from the start is better known than what comes later.
 TIGHT_FIXED, TIGHT = 0.95, 0.85
 
 

@@ -6,11 +6,13 @@ from functools import cached_property
 
 from verl_core.config.effective import settled, uses_reference
 from verl_core.config.schema import ActorConfig, CriticConfig, PoolConfig, RefConfig, RlxConfig, RolloutConfig
+from verl_core.planning.gpus import Gpu
 from verl_core.planning.mesh import Mesh, Stage, mesh_of
 from verl_core.planning.shapes import ModelShape
 from verl_core.planning.work import Micro, Work, cut, work_of
 
 BYTES = {"float32": 4, "bfloat16": 2}
+GATHERED_SHARE = 0.1  # of a GPU, for a model that stays gathered: GATHERED_SHARE of verl_core/training/fsdp/engine.py
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,9 @@ class Role:
     liger: bool
     activations_in_host: bool
     reshard: bool
+    """FSDP: gathered parameters are freed between forward and backward."""
+    gathers_once: bool
+    """FSDP: they stay from a mini-batch's first micro-batch to its last."""
     param_offload: bool
     optimizer_offload: bool
     tokens_split_by_tp: bool
@@ -99,13 +104,13 @@ class Role:
         return Held(common, sum(s.expert_params(i) for i in stage.layers))
 
 
-def training_roles(c: RlxConfig, shapes: Mapping[str, ModelShape], on_cpu: bool) -> list[Role]:
-    """actor, critic and a reference on a pool of its own, in the order in which they work."""
-    roles = [_role(c, "actor", c.actor, shapes["actor"], on_cpu)]
+def training_roles(c: RlxConfig, shapes: Mapping[str, ModelShape], gpu: Gpu) -> list[Role]:
+    """actor, a reference on a pool of its own and critic, in the order in which they work."""
+    roles = [_role(c, "actor", c.actor, shapes["actor"], gpu)]
     if has_own_reference(c):
-        roles.append(_role(c, "ref", c.actor, shapes["actor"], on_cpu))
+        roles.append(_role(c, "ref", c.actor, shapes["actor"], gpu))
     if c.critic.enable:
-        roles.append(_role(c, "critic", c.critic, shapes["critic"], on_cpu))
+        roles.append(_role(c, "critic", c.critic, shapes["critic"], gpu))
     return roles
 
 
@@ -113,7 +118,7 @@ def has_own_reference(c: RlxConfig) -> bool:
     return uses_reference(c) and c.ref.pool != c.actor.pool
 
 
-def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: ModelShape, on_cpu: bool) -> Role:
+def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: ModelShape, gpu: Gpu) -> Role:
     pool_name = c.ref.pool if name == "ref" else settings.pool
     pool: PoolConfig = c.cluster.pools[pool_name or ""]
     mesh, work, fsdp, megatron = mesh_of(settings, pool, shape), work_of(c), settings.fsdp_config, settings.megatron
@@ -128,6 +133,9 @@ def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: 
     params = shape.params - (shape.head_params - shape.hidden if value_head else 0)
     lora = c.model.lora_rank and name == "actor"
     adapter = shape.lora_params(c.model.lora_rank, c.model.target_modules) if lora else 0
+    compute = 2 if by_megatron else BYTES[fsdp.dtype or ("float32" if gpu.is_cpu else "bfloat16")]
+    between = fsdp.reshard_between_micro_batches
+    gathers_once = not (compute * params > GATHERED_SHARE * gpu.memory if between is None else between)
     mini_batches = max(1, c.data.train_batch_size // settled(settings.ppo_mini_batch_size))
     checkpointing = c.model.enable_gradient_checkpointing
     if isinstance(settings, CriticConfig) and settings.model.enable_gradient_checkpointing is not None:
@@ -141,7 +149,7 @@ def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: 
         value_head=value_head,
         trained=0 if name == "ref" else adapter or params,
         stored=2 if by_megatron else BYTES[fsdp.model_dtype],
-        compute=2 if by_megatron else BYTES[fsdp.dtype or ("float32" if on_cpu else "bfloat16")],
+        compute=compute,
         optimizer=settings.optim.optimizer,
         update=cut(work, -(-share // mesh.dp), *rule, mesh.split),
         forward=cut(work, -(-work.sequences // mesh.dp), *forward_rule, mesh.split),
@@ -151,7 +159,8 @@ def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: 
         checkpointing=megatron.recompute_granularity == "full" if by_megatron else checkpointing,
         liger=c.model.use_liger,
         activations_in_host=c.model.enable_activation_offload,
-        reshard=fsdp.reshard_after_forward,
+        reshard=fsdp.reshard_after_forward and not gathers_once,
+        gathers_once=gathers_once,
         param_offload=offload.param_offload,
         optimizer_offload=offload.optimizer_offload,
         tokens_split_by_tp=by_megatron and megatron.sequence_parallel,

@@ -66,5 +66,5 @@ class System:
 
 
 def system_of(c: RlxConfig, shapes: Mapping[str, ModelShape], gpu: Gpu) -> System:
-    roles = training_roles(c, shapes, gpu.is_cpu)
+    roles = training_roles(c, shapes, gpu)
     return System(c, gpu, roles, engine_of(c, shapes["actor"], roles[0], gpu.is_cpu) if uses_rollout(c) else None)

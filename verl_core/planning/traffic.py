@@ -70,6 +70,7 @@ def joined(*parts: Traffic) -> dict[str, float]:
 
 
 def _way(per_node: int, group: int) -> str:
+    """What connects a group of so many neighbouring ranks: they fit on one machine, or not."""
     return "link" if group <= per_node else "network"
 
 
@@ -81,8 +82,8 @@ def _passes(role: Role, stage: Stage, micro: Micro, backward: bool) -> Traffic:
     layers = len(stage.layers)
     moved: defaultdict[str, float] = defaultdict(float)
     if not m.megatron and m.shards > 1:
-        gathers = (2 if role.reshard else 1) if backward else 1
-        moved[_way(m.per_node, m.shards)] += gathers * micro.count * b * role.params * (m.shards - 1) / m.shards
+        gathers = 1 if role.gathers_once else micro.count * (2 if backward and role.reshard else 1)
+        moved[_way(m.per_node, m.shards)] += gathers * b * role.params * (m.shards - 1) / m.shards
     if m.sp > 1:  # arXiv 2309.14509: queries, keys, values there and the output back
         width = 2 * s.q_width + 2 * s.kv_width
         moved[_way(m.per_node, m.sp)] += rounds * tokens * layers * b * width * (m.sp - 1) / m.sp
@@ -93,10 +94,11 @@ def _passes(role: Role, stage: Stage, micro: Micro, backward: bool) -> Traffic:
     if m.ep > 1:
         sent = 2 * s.experts_per_token * b * s.hidden * (m.ep - 1) / m.ep
         routed = sum(s.has_experts(i) for i in stage.layers)
-        moved[_way(m.per_node, m.tp * m.ep)] += rounds * tokens / m.tp * routed * sent
+        moved[_way(m.per_node, m.etp * m.ep)] += rounds * tokens / m.tp * routed * sent
     if m.pp > 1:
         hops = (2 if backward else 1) * m.chunks
-        moved[_way(m.per_node, m.ranks // m.pp)] += hops * tokens * b * s.hidden / m.tp
+        sent = tokens * b * s.hidden / (m.tp if role.tokens_split_by_tp else 1)
+        moved[_way(m.per_node, m.ranks)] += hops * sent  # the busiest hop: some stage's neighbour is on another machine
     return moved
 
 
@@ -109,7 +111,7 @@ def _reduction(role: Role, stage: Stage) -> Traffic:
         whole = 4.0 * role.trained
         moved = {_way(m.per_node, m.shards): whole * (m.shards - 1) / m.shards}
         if m.ranks > m.shards:
-            moved = joined(moved, {"network": 2 * whole / m.shards})
+            moved = joined(moved, {_way(m.per_node, m.ranks): 2 * whole / m.shards})
         return moved
     if m.optimizer_ranks == 1:
         return {}
