@@ -115,7 +115,7 @@ def test_a_fifth_of_the_sources_is_enough_to_leave_the_rest_for_later(tmp_path, 
     (old / "bin").mkdir()
     (old / "bin" / "python").symlink_to(sys.executable)
     (old / "pyvenv.cfg").touch()
-    (old / manager.MARKER).write_text(json.dumps({"made": "2026-01-01T00:00:00Z"}))
+    (old / manager.MARKER).write_text(json.dumps({"extras": [], "lock": "", "made": "2026-01-01T00:00:00Z"}))
     new = manager.Environment((), environment(tmp_path / "new", **modules))
     assert manager._link_bytecode(new) == enough
     assert sorted(path.name for path in new.folder.rglob("*.pyc")) == [

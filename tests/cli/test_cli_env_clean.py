@@ -1,5 +1,6 @@
 """`rlx env ls` and `clean`: sizes, states, and what may go."""
 
+import errno
 import fcntl
 import json
 import os
@@ -9,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from rlx.commands import env_clean
 from rlx.env import folder_lock, lockfile, usage
+from verl_core.config.errors import EnvError
 
 
 def environment(folder: Path, lock: str | None = None, n_bytes: int = 1000) -> Path:
@@ -104,6 +107,69 @@ def test_one_in_use_stays(rlx, envs, three, how):
         assert folder.exists() and f"plot-2 stays: in use by process {user.pid}" in done.stderr
         user.stdin.close()
     assert json.loads(rlx("env", "clean", "--stale", "--json", env=envs).stdout)["removed"] == ["plot-2"]
+
+
+@pytest.mark.parametrize("how", ["interpreter", "active"])
+def test_one_in_use_by_another_name_stays(rlx, envs, three, tmp_path, how):
+    """The folder of environments is a symbolic link, for one of the two."""
+    (tmp_path / "link").symlink_to(tmp_path / "envs")
+    folder = tmp_path / "link" / "plot-2"
+    command = [folder / "bin" / "python" if how == "interpreter" else sys.executable, "-c", "input()"]
+    variables = {**os.environ, **({"VIRTUAL_ENV": str(folder)} if how == "active" else {})}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, env=variables) as user:
+        for name in ("envs", "link"):
+            told = rlx("env", "clean", "plot-2", "--json", env={**envs, "RLX_ENVS": str(tmp_path / name)})
+            assert str(user.pid) in json.loads(told.stdout)["kept"]["plot-2"]
+        assert user.stdin is not None
+        user.stdin.close()
+    assert folder.exists()
+
+
+def test_one_that_is_taken_into_use_after_the_question_stays(three, monkeypatch, capsys):
+    """The answer may come minutes later."""
+    monkeypatch.setenv("RLX_ENVS", str(three["stale"].parent))
+    found = iter([[], [4711]])
+    monkeypatch.setattr(usage, "users", lambda folder: next(found))
+    env_clean.clean(["plot-2"], stale=False, everything=False, yes=True, dry_run=False, as_json=True)
+    assert json.loads(capsys.readouterr().out)["kept"] == {"plot-2": "in use by process 4711"}
+    assert (three["stale"] / "rlx-env.json").exists()
+
+
+def test_a_link_goes_and_what_it_leads_to_stays(rlx, envs, three, tmp_path):
+    elsewhere = environment(tmp_path / "elsewhere")
+    (three["ready"].parent / "plot-4").symlink_to(elsewhere)
+    told = json.loads(rlx("env", "clean", "plot-4", "--json", env=envs).stdout)
+    assert told["removed"] == ["plot-4"] and told["freed_bytes"] == 0
+    assert (elsewhere / "rlx-env.json").exists() and not (three["ready"].parent / "plot-4").is_symlink()
+
+
+def test_what_cannot_be_removed_is_one_line(three, monkeypatch):
+    def refuse(folder: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder / "packages"))
+
+    monkeypatch.setenv("RLX_ENVS", str(three["stale"].parent))
+    monkeypatch.setattr(env_clean.shutil, "rmtree", refuse)
+    with pytest.raises(EnvError, match=r"plot-2 cannot be removed: Permission denied \(.*packages\)"):
+        env_clean.clean(["plot-2"], stale=False, everything=False, yes=True, dry_run=False, as_json=True)
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", '{"extras": [', "null"])
+def test_a_marker_that_says_nothing_is_that_of_an_incomplete_one(rlx, envs, three, text):
+    (three["ready"] / "rlx-env.json").write_text(text)
+    states = {row["name"]: row["state"] for row in json.loads(rlx("env", "ls", "--json", env=envs).stdout)}
+    assert states["plot-1"] == "incomplete"
+
+
+def test_a_file_system_without_locks_is_one_line(tmp_path, monkeypatch):
+    def none_here(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", none_here)
+    with (
+        pytest.raises(EnvError, match=f"files in {tmp_path} cannot be locked: No locks"),
+        folder_lock.held(tmp_path / "env"),
+    ):
+        pass
 
 
 def test_one_being_made_stays(rlx, envs, three):

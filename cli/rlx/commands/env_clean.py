@@ -10,7 +10,7 @@ import typer
 from rlx import ui
 from rlx.arguments import DRY_RUN_OPTION, JSON_OPTION
 from rlx.env import folder_lock, manager, usage
-from verl_core.config.errors import UserError
+from verl_core.config.errors import EnvError, UserError
 
 
 def register(app: typer.Typer) -> None:
@@ -35,14 +35,14 @@ def clean(
     chosen = _chosen(names or [], stale, everything)
     kept = {folder: reason for folder in chosen if (reason := _in_use(folder))}
     going = [folder for folder in chosen if folder not in kept]
-    size = usage.measure(going)
+    size = usage.measure(folder for folder in going if not folder.is_symlink())
     for folder in going:
         ui.talk(f"{'would remove' if dry_run else 'removing'} {folder.name}")
     ui.talk(f"this frees {ui.size(size.own)}; {ui.size(size.total - size.own)} stay, shared with uv's cache or others")
     if going and not (dry_run or yes or as_json) and sys.stdin.isatty() and not typer.confirm("Remove?", err=True):
         raise typer.Abort
     if not dry_run:
-        kept |= {folder: "it is being made" for folder in going if not _remove(folder)}
+        kept |= {folder: reason for folder in going if (reason := _remove(folder))}
     for folder, reason in kept.items():
         ui.note(f"{folder.name} stays: {reason}")
     removed = [folder for folder in going if folder not in kept]
@@ -68,13 +68,25 @@ def _in_use(folder: Path) -> str | None:
     return f"in use by process {', '.join(map(str, processes))}" if processes else None
 
 
-def _remove(folder: Path) -> bool:
-    """Remove the folder; False when another rlx makes it right now. What a kill leaves counts as incomplete."""
+def _remove(folder: Path) -> str | None:
+    """Remove the folder, or say why it stays: another rlx makes it right now, or a process has started in it since the
+    question was asked. What a kill leaves counts as incomplete. EnvError when it is not ours to remove."""
     with folder_lock.held_for_removal(folder) as is_ours:
-        if is_ours:
-            (folder / manager.MARKER).unlink(missing_ok=True)
-            shutil.rmtree(folder)
-        return is_ours
+        if not is_ours:
+            return "it is being made"
+        if reason := _in_use(folder):
+            return reason
+        try:
+            if folder.is_symlink():
+                folder.unlink()
+            else:
+                (folder / manager.MARKER).unlink(missing_ok=True)
+                shutil.rmtree(folder)
+        except OSError as problem:
+            raise EnvError(
+                f"{folder} cannot be removed: {problem.strerror} ({problem.filename})", "ask its owner, or root"
+            ) from problem
+    return None
 
 
 def _report(removed: list[Path], kept: dict[Path, str], n_bytes: int, dry_run: bool) -> dict[str, Any]:

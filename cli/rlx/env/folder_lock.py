@@ -14,12 +14,10 @@ from verl_core.config.errors import EnvError
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Hold `<folder>.lock`, waiting for whoever holds it; the kernel lets go of it when the process ends, however it
-    ends. EnvError when the file cannot be made."""
+    ends. EnvError when the file cannot be made or locked."""
     while True:
         with _opened(folder) as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _taken_at_once(handle, folder):
                 ui.talk(f"another rlx is making {folder.name}: waiting for it")
                 fcntl.flock(handle, fcntl.LOCK_EX)
             if _is_current(handle, folder):
@@ -31,9 +29,7 @@ def held(folder: Path) -> Iterator[None]:
 def held_for_removal(folder: Path) -> Iterator[bool]:
     """Hold the lock and take its file away at the end; False, and nothing happens, when another process holds it."""
     with _opened(folder) as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _taken_at_once(handle, folder):
             yield False
             return
         yield True
@@ -49,6 +45,20 @@ def _opened(folder: Path) -> IO[str]:
             f"environments cannot be written to {folder.parent}: {problem.strerror}",
             "RLX_ENVS=/a/writable/folder moves them",
         ) from problem
+
+
+def _taken_at_once(handle: IO[str], folder: Path) -> bool:
+    """Take the lock; False when somebody holds it. EnvError on a file system without locks."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as problem:
+        raise EnvError(
+            f"files in {folder.parent} cannot be locked: {problem.strerror}",
+            "RLX_ENVS=/a/folder/on/another/disk moves environments",
+        ) from problem
+    return True
 
 
 def _is_current(handle: IO[str], folder: Path) -> bool:

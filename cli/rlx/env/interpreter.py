@@ -27,8 +27,6 @@ ONLY_SOME_JOBS = {
     "peft": "LoRA",
     "math-verify": "the math scorers",
     "liger-kernel": "fused kernels",
-    "nvidia-cudnn-frontend": "cuDNN's attention on packed rows",
-    "torchao": "8-bit and host-memory optimizers",
     "nvidia-cudnn-frontend": "the fastest attention of Hopper GPUs",
     "torchao": "8-bit and host-memory optimizers",
     "cloudpickle": "scorers given as objects",

@@ -38,12 +38,13 @@ class Environment:
         return self.folder / "bin" / "python"
 
     def marker(self) -> dict[str, Any] | None:
-        """What the folder holds, or None when it is absent, incomplete or its interpreter is gone."""
+        """What the folder holds, or None when it is absent, incomplete, torn or its interpreter is gone."""
         try:
             found = json.loads((self.folder / MARKER).read_text(encoding="utf-8"))
         except (OSError, ValueError):
             return None
-        return found if self.python.exists() else None
+        whole = isinstance(found, dict) and found.keys() >= {"extras", "lock", "made"}
+        return found if whole and self.python.exists() else None
 
     def complete(self) -> bool:
         return self.marker() is not None
@@ -128,7 +129,7 @@ def _download(wanted: Environment) -> bool:
     fresh = not wanted.complete()
     n_download, n_bytes = download_size(wanted)
     ui.talk(f"{'making' if fresh else 'checking'} the environment {wanted.folder}")
-    ui.talk(f"  {' '.join(uv.sync_command(wanted.folder, wanted.extras))}")
+    ui.talk(f"  {uv.shown_sync(wanted.folder, wanted.extras)}")
     if n_download:
         ui.talk(f"  {n_download} packages to download, up to {ui.size(n_bytes)}, once; uv keeps them in its cache")
     else:

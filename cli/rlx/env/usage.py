@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 PROC = Path("/proc")
+ACTIVE = b"VIRTUAL_ENV="
 
 
 class Size(NamedTuple):
@@ -49,7 +50,7 @@ def _files(top: str) -> Iterator[os.stat_result]:
 def users(folder: Path) -> list[int]:
     """Ids of the processes of this user (of all users, for root) that run in the environment: its interpreter or a
     program of it, a library loaded from it, a shell with it active. Empty where there is no /proc."""
-    inside = f"{folder.resolve()}/".encode()
+    inside = os.fsencode(folder.resolve()) + b"/"
     own = os.getpid()
     return sorted(pid for pid in _processes() if pid != own and _uses(PROC / str(pid), inside))
 
@@ -61,13 +62,20 @@ def _processes() -> Iterator[int]:
 def _uses(process: Path, inside: bytes) -> bool:
     words = _read(process / "cmdline").split(b"\0")
     variables = _read(process / "environ").split(b"\0")
+    active = [word.removeprefix(ACTIVE) for word in variables if word.startswith(ACTIVE)]
     return (
-        any(word.startswith(inside) for word in words)
-        or f"VIRTUAL_ENV={inside.decode().rstrip('/')}".encode() in variables
+        any(_real_folder(word).startswith(inside) for word in words if word.startswith(b"/"))
+        or any(os.path.realpath(folder) + b"/" == inside for folder in active)
         or _link(process / "exe").startswith(inside)
         or _link(process / "cwd").startswith(inside)
         or inside in _read(process / "maps")
     )
+
+
+def _real_folder(path: bytes) -> bytes:
+    """The folder of a file, with a slash at its end and without the symbolic links on the way to it. The file itself
+    may be one: `bin/python` leads out of its environment."""
+    return os.path.realpath(os.path.dirname(path)) + b"/"  # noqa: PTH120  (bytes)
 
 
 def _read(path: Path) -> bytes:

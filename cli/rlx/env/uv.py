@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -51,6 +52,11 @@ def sync_command(folder: Path, extras: Sequence[str]) -> list[str]:
     """The command that makes `folder` hold the extras, as locked, without rlx itself."""
     options = ["--frozen", "--no-install-project", "--no-default-groups", "--python", sys.executable]
     return [find(), "sync", "--project", str(lock_dir()), *options, *(f"--extra={extra}" for extra in extras)]
+
+
+def shown_sync(folder: Path, extras: Sequence[str]) -> str:
+    """The line with which a person makes the folder as `sync` does."""
+    return f"UV_PROJECT_ENVIRONMENT={shlex.quote(str(folder))} {shlex.join(sync_command(folder, extras))}"
 
 
 def environ(folder: Path) -> dict[str, str]:
@@ -148,5 +154,5 @@ def explain(stderr: str, folder: Path) -> EnvError:
         return EnvError(
             f"{sys.executable} is not a Python {requires_python()}", "run rlx with one: `uv run --python 3.12 rlx ...`"
         )
-    start = text.find("error:")
-    return EnvError(f"uv could not make {folder}: {text[start + 6 :].strip()}", "rlx doctor")
+    reason = text.partition("error:")[2] or text or "it says nothing"
+    return EnvError(f"uv could not make {folder}: {reason.strip()}", "rlx doctor")
