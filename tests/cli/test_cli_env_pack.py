@@ -29,10 +29,17 @@ FILES = dict(
         wheel("tinyarm", "", "cp39-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64"),
         wheel("tinynew", "", "py3-none-manylinux_2_99_x86_64"),
         source("tinysrc", "C = 3\n"),
+        wheel("nvidia_cuda_runtime", "", version="13.0"),
         wheel("uv", ""),
     ]
 )
-EXTRAS = {"fsdp": ["tinya", "tinysrc"], "plot": ["tinyb"], "wandb": ["tinyarm"], "test": ["tinynew"]}
+EXTRAS = {
+    "fsdp": ["tinya", "tinysrc"],
+    "plot": ["tinyb"],
+    "wandb": ["tinyarm"],
+    "test": ["tinynew"],
+    "vllm": ["nvidia-cuda-runtime"],
+}
 
 
 @dataclass
@@ -100,6 +107,35 @@ def test_an_archive_makes_the_environment_without_network_and_with_an_empty_cach
     assert (folder / "rlx-env.json").stat().st_mtime_ns == made
     verified = site("env", "sync", "--extra", "fsdp", "--verify", "--offline")  # for uv it is what `uv sync` makes
     assert verified.returncode == 0 and not re.search("Prepared|Installed|Uninstalled", verified.stderr)
+
+
+def test_a_driver_too_old_refuses_an_archive_as_it_refuses_a_download(site):
+    site.pack("--extra", "vllm")
+    program = site.folder / "bin" / "nvidia-smi"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho 'Driver Version: 550.54.15  CUDA Version: 12.4'\n")
+    program.chmod(0o755)
+    path = f"{program.parent}:/usr/bin:/bin"
+    done = site("env", "sync", "--from", "env.tar", "--offline", PATH=path)
+    assert done.returncode == 3 and "runs CUDA 12.4 (nvidia-smi), and the lock is for CUDA 13.0" in done.stderr
+    assert not list((site.folder / "cache" / "envs").glob("*/*"))
+    on_cpu = site("env", "sync", "smoke", "trainer.device=cpu", "--extra", "vllm", "--from", "env.tar", PATH=path)
+    assert on_cpu.returncode == 0, on_cpu.stderr
+
+
+def test_options_that_look_over_a_complete_environment_do_so_with_an_archive_too(site, of_plot):
+    written(site, of_plot)
+    sync = ["env", "sync", "--from", "env.tar", "--offline"]
+    folder = Path(site(*sync).stdout.strip())
+    (module,) = folder.glob("lib/*/site-packages/tinyb.py")
+    for path in folder.rglob("tinyb*.pyc"):
+        path.unlink()
+    assert site(*sync).returncode == 0 and not list(folder.rglob("tinyb*.pyc"))
+    assert site(*sync, "--compile").returncode == 0 and list(folder.rglob("tinyb*.pyc"))
+    shutil.rmtree(next(folder.glob("lib/*/site-packages/tinyb-1.0.dist-info")))
+    module.unlink()
+    done = site(*sync, "--verify")
+    assert done.returncode == 0 and module.exists(), done.stderr
 
 
 def test_the_same_packages_give_the_same_archive_and_are_fetched_once(site):
@@ -258,6 +294,7 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfil
         (member("/tmp/outside"), "'/tmp/outside' does not belong into it"),
         (member("wheels/tinyb-1.0-py3-none-any.whl", tarfile.SYMTYPE, "/etc/passwd"), "does not belong into it"),
         (member("wheels/tinyb-1.0-py3-none-any.whl", tarfile.LNKTYPE, "uv.lock"), "does not belong into it"),
+        (member("wheels/tinyb-1.0-py3-none-any.whl", tarfile.GNUTYPE_SPARSE), "does not belong into it"),
         (member("wheels/other-1.0-py3-none-any.whl"), "does not belong into it"),
         (member("wheels/tinyb-1.0-py3-none-any.whl"), "another SHA-256 than its manifest says"),
         (None, "wheels/tinyb-1.0-py3-none-any.whl is missing"),
@@ -286,10 +323,13 @@ def test_a_manifest_cannot_name_a_wheel_that_the_lock_does_not_know(site, of_plo
         {"format": 2},
         {"glibc": "new"},
         {"extras": 3},
+        {"extras": [["fsdp"]]},
+        {"extras": ["\x1b[2Jfsdp"]},
+        {"lock": 3},
         {"wheels": [{"name": "tinyb"}]},
         {"surplus": 1},
     ],
-    ids=lambda change: next(iter(change)),
+    ids=str,
 )
 def test_a_manifest_that_makes_no_sense_is_one_line(site, of_plot, change):
     rewrite(written(site, of_plot), lambda manifest: manifest | change)
@@ -307,9 +347,11 @@ def test_an_entry_of_the_manifest_cannot_say_more_than_a_wheel(site, of_plot, ch
     assert done.returncode == 3 and "manifest.json cannot be read" in done.stderr
 
 
-@pytest.mark.parametrize("content", [b"", b"no tar at all" * 100, None])
+@pytest.mark.parametrize("content", [b"", b"no tar at all" * 100, None, "folder"])
 def test_what_is_no_archive_is_one_line(site, content):
-    if content is not None:
+    if content == "folder":
+        (site.folder / "env.tar").mkdir()
+    elif content is not None:
         (site.folder / "env.tar").write_bytes(content)
     done = site("env", "sync", "--from", "env.tar", "--offline")
     assert done.returncode in (1, 3) and len(done.stderr.strip().splitlines()) == 2 and "env.tar" in done.stderr

@@ -136,7 +136,7 @@ class Index:
                 "size": len(content),
             }
             for name, content in self.files.items()
-            if name.split("-")[0] == project
+            if name.split("-")[0].replace("_", "-") == project
         ]
         text = json.dumps({"meta": {"api-version": "1.1"}, "name": project, "files": files}).encode()
         request.send_response(200)

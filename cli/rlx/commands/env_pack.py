@@ -1,5 +1,6 @@
 """`rlx env pack`: an archive from which an environment is made without network."""
 
+import shlex
 from enum import StrEnum
 from pathlib import Path
 
@@ -65,7 +66,8 @@ def pack(
             )
     else:
         report |= {"bytes": packing.pack(planned, out)}
-        ui.talk(f"{out}: {ui.size(report['bytes'])}; on the other machine: rlx env sync --from {out.name} --offline")
+        there = shlex.join(["rlx", "env", "sync", "--from", out.name, "--offline"])
+        ui.talk(f"{out}: {ui.size(report['bytes'])}; on the other machine: {there}")
         if not as_json:
             ui.out(str(out))
     if as_json:

@@ -18,7 +18,7 @@ from rlx.commands.env_wanted import (
     say_substitute,
     wanted_environment,
 )
-from rlx.env import manager
+from rlx.env import interpreter, manager
 from verl_core.config.files import source_paths
 
 
@@ -50,17 +50,19 @@ def sync(
     """
     if offline:
         os.environ["UV_OFFLINE"] = "1"
+    if named := interpreter.chosen():
+        ui.note(f"RLX_PYTHON is set: jobs run in {named}, not in what this makes")
+    uses_gpu = may_use_gpu(words, file, bool(engine or backend or extra))
     if archive is None:
         wanted = wanted_environment(words, engine, backend, extra, file)
         say_substitute(wanted.extras, extra)
-        environment = manager.ensure(
-            wanted, verify, may_use_gpu(words, file, bool(engine or backend or extra)), compile_all=compile_all
-        )
+        environment = manager.ensure(wanted, verify, uses_gpu, compile_all=compile_all)
     else:
         from rlx.env import unpack
 
-        named = words or engine or backend or extra or file
-        wanted = wanted_environment(words, engine, backend, extra, file) if named else unpack.held(archive)
-        environment = unpack.sync_from(archive, wanted, offline)
+        chosen = words or engine or backend or extra or file
+        wanted = wanted_environment(words, engine, backend, extra, file) if chosen else unpack.held(archive)
+        make = unpack.maker(archive, wanted, offline, uses_gpu)
+        environment = manager.ensure(wanted, verify, uses_gpu, make, compile_all)
     source_paths()  # a rank that another machine starts here finds rlx, also where no job ever ran
     ui.out(str(environment.folder))

@@ -98,12 +98,18 @@ def _member(name: str, size: int) -> tarfile.TarInfo:
 
 @contextmanager
 def opened(path: Path) -> Iterator[tarfile.TarFile]:
-    """The archive for reading. UserError when it is not there, EnvError when it is no tar or ends early."""
+    """The archive for reading. UserError when there is no file to read, EnvError when it is no tar or ends early."""
     try:
-        with tarfile.open(path, "r:") as tar:
-            yield tar
+        stream = path.open("rb")
     except FileNotFoundError as problem:
         raise UserError(f"the archive {path} does not exist", "`rlx env pack --out FILE` makes one") from problem
+    except OSError as problem:
+        raise UserError(
+            f"the archive {path} cannot be read: {problem.strerror}", "check its path and mode"
+        ) from problem
+    try:
+        with stream, tarfile.open(fileobj=stream, mode="r:") as tar:
+            yield tar
     except tarfile.TarError as problem:
         raise _broken(path, str(problem)) from problem
 
@@ -133,6 +139,9 @@ def _manifest(content: dict[str, Any]) -> Manifest:
             raise ValueError(f"{wheel.file!r} is not the name of a wheel")
         if not DIGEST.fullmatch(wheel.sha256) or wheel.n_bytes + wheel.n_installed < 0:
             raise ValueError(f"{wheel.file} has no SHA-256 or no size")
+    texts = (manifest.rlx, manifest.lock, manifest.pyproject, manifest.python, manifest.system, manifest.machine)
+    if not all(isinstance(text, str) and text.isprintable() for text in (*texts, *manifest.extras)):
+        raise ValueError("what it is for is not told in words")
     if manifest.glibc is not None and not GLIBC.fullmatch(manifest.glibc):
         raise ValueError(f"glibc {manifest.glibc!r} is not a version")
     return manifest
@@ -143,8 +152,8 @@ def extract(
 ) -> None:
     """Unpack the two text files and the wheels named in `wanted`, each verified against the manifest.
 
-    Raises EnvError for a member that the manifest does not name, a link, a path that leads out, a wrong hash, or a
-    file that is missing; OSError when the disk is full.
+    Raises EnvError for a member that the manifest does not name, a link, a file with holes (it may be of any size),
+    a path that leads out, a wrong hash, or a file that is missing; OSError when the disk is full.
     """
     digests = {"uv.lock": manifest.lock, "pyproject.toml": manifest.pyproject}
     digests |= {f"wheels/{wheel.file}": wheel.sha256 for wheel in manifest.wheels}
@@ -153,7 +162,7 @@ def extract(
         for member in tar:
             if member.name == MANIFEST:
                 continue
-            if member.name not in digests or not member.isreg():
+            if member.name not in digests or not member.isreg() or member.issparse():
                 raise _broken(path, f"{member.name!r} does not belong into it")
             if member.name in missing:
                 _extract_one(path, tar, member, digests[member.name], folder)

@@ -4,14 +4,16 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from rlx import ui
-from rlx.env import archive, lockfile, manager, preflight, uv
+from rlx.env import archive, driver, lockfile, manager, preflight, uv
 from rlx.env.archive import Manifest, Wheel
 from rlx.env.locked_files import LockedFile, Target, select
 from rlx.env.manager import Environment
+from rlx.env.requirements import locked_packages
 from verl_core.config.errors import EnvError
 
 SHORT = 12  # hexadecimal digits of a digest that a person is shown
@@ -31,11 +33,12 @@ def held(path: Path) -> Environment:
     return manager.environment(manifest.extras)
 
 
-def sync_from(path: Path, wanted: Environment, offline: bool) -> Environment:
-    """Make the environment from the archive, or reuse it when it is complete.
+def maker(path: Path, wanted: Environment, offline: bool, uses_gpu: bool) -> Callable[[Environment], bool]:
+    """What `manager.ensure` calls to make the environment from the archive, once it is sure that this can be done.
 
     `offline`: no network is touched, and an archive that lacks a package is refused; else uv fetches that package.
-    Every wheel must have a hash of the present lock, or be built from a source that has. Raises EnvError, UserError.
+    `uses_gpu`: an NVIDIA driver too old for the lock refuses. Every wheel must have a hash of the present lock, or be
+    built from a source that has. Raises EnvError, UserError.
     """
     manifest = archive.read_manifest(path)
     _check_fits(path, manifest)
@@ -47,7 +50,9 @@ def sync_from(path: Path, wanted: Environment, offline: bool) -> Environment:
             f"{path} lacks {names}: it holds the extras {', '.join(manifest.extras)}",
             f"pack what is wanted: `rlx env pack {_options(wanted.extras)} --out FILE`, or leave out --offline",
         )
-    return manager.ensure(wanted, make=lambda environment: _make(path, manifest, found, environment))
+    if uses_gpu and not wanted.complete():
+        driver.check(locked_packages(wanted.extras))
+    return lambda environment: _make(path, manifest, found, environment)
 
 
 def _check_fits(path: Path, manifest: Manifest) -> None:
