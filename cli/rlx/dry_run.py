@@ -1,4 +1,4 @@
-"""What a training command would do, as plain values: `rlx train --dry-run` prints them."""
+"""`rlx train --dry-run`: what the command would do, looked up without making anything."""
 
 import shlex
 from collections.abc import Iterator
@@ -19,15 +19,17 @@ JOB = "verl_core.controller.job"
 
 
 @dataclass
-class Plan:
-    """A resolved training command before anything is made. `absent` says what the real run will miss."""
+class Preview:
+    """A training command before it is carried out."""
 
     values: dict[str, Any]
+    """Roles, batch arithmetic (prompts, sequences, tokens), environment, run directory and launch line, for JSON."""
     absent: list[str]
+    """What the run would stop at, or fetch, on this machine: a line each."""
 
 
-def plan(resolved: Resolved, resume: bool, job_args: list[str]) -> Plan:
-    """Roles, batch arithmetic, environment, run directory and launch line. Makes nothing, needs no network.
+def preview(resolved: Resolved, resume: bool, job_args: list[str]) -> Preview:
+    """Look up what would run. Makes nothing and needs no network, data or GPU.
 
     Raises UserError for a taken run name and EnvError for extras that exclude each other.
     """
@@ -48,11 +50,11 @@ def plan(resolved: Resolved, resume: bool, job_args: list[str]) -> Plan:
         "run_dir": str(run_dir),
         "launch": shlex.join(command),
     }
-    return Plan(values, [*_absent(config)])
+    return Preview(values, [*_absent(config)])
 
 
 def show(values: dict[str, Any]) -> None:
-    """Print a plan for people."""
+    """Print a preview's values as a column of names and one of texts."""
     ui.pairs([(name, value) for name, value in _lines(values) if value])
 
 
@@ -62,7 +64,8 @@ def _lines(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield name, values[name]
     yield "roles", ", ".join(f"{role} on {pool}" for role, pool in values["roles"].items())
     yield "ranks", str(batch["ranks"])
-    yield "batch", "{prompts} prompts x {samples} answers = {sequences} sequences a step".format(**batch)
+    many = "{prompts} prompts x {samples} answers" if "rollout" in values["roles"] else "{prompts} rows x {samples}"
+    yield "batch", (many + " = {sequences} sequences a step").format(**batch)
     yield "update", _update_line(batch)
     yield "length", "up to {max_prompt} prompt + {max_response} response tokens".format(**batch)
     yield "memory", values["memory"]
@@ -83,15 +86,17 @@ def _update_line(batch: dict[str, Any]) -> str:
 
 
 def _batch(config: RlxConfig) -> dict[str, Any]:
-    data, actor, samples = config.data, config.actor, config.rollout.n
+    from verl_core.planning.work import work_of
+
+    data, actor, work = config.data, config.actor, work_of(config)
     mini_batches = data.train_batch_size // actor.ppo_mini_batch_size
     return {
         "ranks": _ranks(config, actor.pool),
         "prompts": data.train_batch_size,
-        "samples": samples,
-        "sequences": data.train_batch_size * samples,
+        "samples": work.samples,
+        "sequences": work.sequences,
         "mini_batches": mini_batches,
-        "mini_batch_sequences": actor.ppo_mini_batch_size * samples,
+        "mini_batch_sequences": actor.ppo_mini_batch_size * work.samples,
         "ppo_epochs": actor.ppo_epochs,
         "optimizer_steps": mini_batches * actor.ppo_epochs,
         "micro_batch": actor.ppo_micro_batch_size_per_gpu,
@@ -160,7 +165,8 @@ def _absent(config: RlxConfig) -> Iterator[str]:
     for key, files in (("data.train_files", config.data.train_files), ("data.val_files", config.data.val_files)):
         for file in [files] if isinstance(files, str) else files or []:
             if not file.startswith("builtin:") and not _exists(file):
-                yield f"{key}: {file} is not there; `rlx prepare` makes it"
+                made = next((name for name in names("dataset") if name in Path(file).parts), None)
+                yield f"{key}: {file} is not there" + (f"; `rlx prepare {made}` makes it" if made else "")
     path = config.model.path
     if not path.startswith("builtin:") and not Path(path).expanduser().exists():
         yield f"model.path: {path} is no folder here; the run will fetch it from the Hugging Face hub"

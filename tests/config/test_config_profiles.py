@@ -8,6 +8,7 @@ from tests.conftest import ROOT
 from verl_core import planning
 from verl_core.config.compose import profile_names, resolve
 from verl_core.config.effective import effective, total_ranks
+from verl_core.config.schema import FACTS
 from verl_core.config.unbuilt import unbuilt
 from verl_core.planning.gpus import GPUS, Gpu
 
@@ -22,7 +23,6 @@ WANTED = {
 ON_GPUS = sorted({*PROFILES} - BUILT)
 HARDWARE = re.compile(r"(?:(\d+) machines of )?(\d+) x (\S+) \((\d+) GB\)")
 PAGE = (ROOT / "docs" / "profiles.md").read_text(encoding="utf-8")
-FACTS = ("purpose", "hardware", "memory", "time")
 
 
 def header(profile: str) -> str:
@@ -100,6 +100,18 @@ def test_it_dry_runs_and_makes_nothing(rlx, tmp_path, profile):
     assert done.returncode == 0, done.stderr
     assert resolve(profile).config.purpose in done.stdout
     assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("profile", "batch"),
+    [
+        ("gsm8k-grpo", "256 prompts x 5 answers = 1280 sequences a step"),
+        ("dpo-pairs", "32 rows x 2 = 64 sequences a step"),
+        ("sft-gsm8k", "256 rows x 1 = 256 sequences a step"),
+    ],
+)
+def test_its_batch_is_what_an_update_trains_on(rlx, profile, batch):
+    assert batch in rlx("train", profile, "--dry-run").stdout
 
 
 @pytest.mark.parametrize("profile", ON_GPUS)

@@ -121,6 +121,21 @@ def test_the_newest_checkpoint_of_a_run_counts(tmp_path):
     assert shape_of(str(tmp_path), {}).layers == 3
 
 
+@pytest.mark.parametrize(
+    ("name", "longest"),
+    [
+        ("Qwen/Qwen2.5-7B", 131072),
+        ("Qwen/Qwen2.5-7B-Instruct", 32768),
+        ("Qwen/Qwen2.5-7B-Instruct-1M", 1010000),
+        ("Qwen/Qwen2.5-Math-7B-Instruct", 4096),
+        ("Qwen/Qwen3-235B-A22B-Instruct-2507", 262144),
+        ("meta-llama/Llama-3.1-8B-Instruct", 131072),
+    ],
+)
+def test_variants_of_a_model_take_other_lengths(name, longest):
+    assert shape_of(name, {}).max_positions == longest
+
+
 def test_unknown_names_say_what_to_give():
     with pytest.raises(UserError, match="nobody/nothing") as caught:
         shape_of("nobody/nothing", {})

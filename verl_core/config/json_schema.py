@@ -10,9 +10,8 @@ from typing import Any, Literal
 
 from verl_core.config.catalogue import KINDS, names
 from verl_core.config.describe import docstrings
-from verl_core.config.key_checks import MAY_BE_EMPTY
 from verl_core.config.ranges import bounds
-from verl_core.config.schema import RlxConfig
+from verl_core.config.schema import FACTS, RlxConfig
 from verl_core.config.typed import fields_of, plain
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -87,7 +86,7 @@ def _scalar(tp: Any, key: str) -> list[Node]:
     if tp is bool:
         return [{"type": "boolean"}]
     if tp is str:
-        return [{"type": "string"} if key in MAY_BE_EMPTY or not key else {"type": "string", "minLength": 1}]
+        return [{"type": "string"} if key in FACTS or not key else {"type": "string", "minLength": 1}]
     number: Node = {"type": "integer" if tp is int else "number"}
     if (found := bounds(key)) is None:
         return [number]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from verl_core.config.catalogue import KINDS, names
 from verl_core.config.files import path_fault
 from verl_core.config.ranges import out_of_range
-from verl_core.config.schema import RlxConfig
+from verl_core.config.schema import FACTS, RlxConfig
 from verl_core.config.typed import show
 
 PATHS = (
@@ -21,9 +21,6 @@ PATHS = (
     "trainer.default_local_dir",
 )
 """Keys that name files or folders of the machine."""
-
-MAY_BE_EMPTY = ("purpose", "hardware", "memory", "time")
-"""Keys of text that only a person reads."""
 
 LONGEST_NAME = 200  # bytes; file systems take 255, and files beside the folder may carry its name
 
@@ -84,9 +81,10 @@ def _folders(said: Said) -> Iterator[str]:
 
 
 def _empty(said: Said) -> Iterator[str]:
-    """Text that names something and is empty. Free mappings may hold empty text; null, where it is allowed, unsets."""
+    """Text that names something and is empty. A profile's facts and free mappings may hold empty text; null, where it
+    is allowed, unsets."""
     for key in _empty_texts(said.config, ""):
-        if key not in MAY_BE_EMPTY:
+        if key not in FACTS:
             yield f"{said(key)}: expected text that is not empty"
 
 

@@ -22,6 +22,7 @@ from verl_core.config.schema_roles import (
 )
 
 __all__ = [
+    "FACTS",
     "ActorConfig",
     "AlgorithmConfig",
     "ClusterConfig",
@@ -52,6 +53,9 @@ __all__ = [
     "WarmupPhase",
     "WeightsConfig",
 ]
+
+FACTS = ("purpose", "hardware", "memory", "time")
+"""Keys of what a profile says of itself, for people; they decide nothing in a run."""
 
 
 @dataclass

@@ -14,7 +14,7 @@ from verl_core.config.errors import ConfigError, UserError
 from verl_core.config.keys import Target, translate
 from verl_core.config.merge import assign, interpolate
 from verl_core.config.no_effect import RULES, Rule
-from verl_core.config.schema import RlxConfig
+from verl_core.config.schema import FACTS, RlxConfig
 from verl_core.config.typed import MISSING, leaf_types, leaves, plain, steps
 from verl_core.config.unbuilt import unbuilt
 from verl_core.config.verl_defaults import MEGATRON_CONFIGS, PARTS, PPO_DEFAULTS, SFT_DEFAULTS
@@ -27,8 +27,6 @@ from verl_core.config.verl_script.text import Text
 from verl_core.config.verl_script.variables import LOGIN
 from verl_core.config.verl_settings import Setting, Settings
 
-_OWN = ("purpose", "hardware", "memory", "time")
-"""A profile's words about itself; they say nothing about a run."""
 _NAMES = ("trainer.project_name", "trainer.experiment_name")
 """Names of a run; one that the script does not give is the profile's."""
 _BY_ESTIMATOR = {"gae": "ppo", "grpo": "grpo", "rloo": "rloo", "reinforce_plus_plus": "reinforce_plus_plus"}
@@ -241,7 +239,7 @@ def _surplus(base: dict[str, Any], wanted: dict[str, Any]) -> list[str]:
 
 
 def _leaves(tree: dict[str, Any]) -> dict[str, Any]:
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in leaves(tree) if key not in _OWN}
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in leaves(tree) if key not in FACTS}
 
 
 def _place(key: str) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 # family, then (layers, hidden, heads, kv heads, head size, feed-forward width, vocabulary, tied, longest sequence)
 _DENSE: dict[str, tuple[str, tuple[int, int, int, int, int, int, int, bool, int]]] = {
     "qwen2.5-0.5b": ("qwen2", (24, 896, 14, 2, 64, 4864, 151936, True, 32768)),
-    "qwen2.5-1.5b": ("qwen2", (28, 1536, 12, 2, 128, 8960, 151936, True, 32768)),
+    "qwen2.5-1.5b": ("qwen2", (28, 1536, 12, 2, 128, 8960, 151936, True, 131072)),
     "qwen2.5-3b": ("qwen2", (36, 2048, 16, 2, 128, 11008, 151936, True, 32768)),
     "qwen2.5-7b": ("qwen2", (28, 3584, 28, 4, 128, 18944, 152064, False, 131072)),
     "qwen2.5-14b": ("qwen2", (48, 5120, 40, 8, 128, 13824, 152064, False, 131072)),
@@ -81,10 +81,16 @@ def known_config(path: str) -> dict[str, Any] | None:
     for family, extra in _EXTRA.items():
         if plain.startswith(family):
             values |= extra
+    longest = values["max_position_embeddings"]
+    if plain.startswith("qwen2.5") and "-instruct" in name:
+        longest = 32768
     if "-math-" in name:
-        values["max_position_embeddings"] = 4096
-    if "-2507" in name or name.endswith("-1m"):
-        values["max_position_embeddings"] = 262144
+        longest = 4096
+    if "-2507" in name:
+        longest = 262144
+    if name.endswith("-1m"):
+        longest = 1010000
+    values["max_position_embeddings"] = longest
     return values
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import typer
 
 from rlx import ui
-from rlx.arguments import JSON_OPTION, VERBOSE_OPTION, WORDS_HELP, resolve_words
+from rlx.arguments import FILE_OPTION, JSON_OPTION, VERBOSE_OPTION, WORDS_HELP, resolve_words
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -14,7 +14,7 @@ app = typer.Typer(rich_markup_mode=None, add_completion=False)
 def plan(
     words: list[str] = typer.Argument(None, metavar="PROFILE | KEY=VALUE", help=WORDS_HELP),
     gpu: str = typer.Option(None, "--gpu", help="The card to plan for: H200, A100, ..., or a size such as 24GB."),
-    file: Path = typer.Option(None, "--file", "-f", help="Configuration file between the profile and the settings."),
+    file: Path = FILE_OPTION,
     as_json: bool = JSON_OPTION,
     verbose: bool = VERBOSE_OPTION,
 ) -> None:

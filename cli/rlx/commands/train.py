@@ -41,7 +41,7 @@ def train(
         return
     job_args = [*(["--resume"] if resume else []), *(["--json"] if as_json else []), *(["-v"] if verbose else [])]
     if dry_run:
-        _show(dry_runs.plan(resolved, resume, job_args), as_json)
+        _show(dry_runs.preview(resolved, resume, job_args), as_json)
         return
     refuse_unbuilt(resolved)
     planned = rundir.plan(resolved, resume)  # a taken name is an error before minutes are spent on an environment
@@ -57,13 +57,13 @@ def train(
     )
 
 
-def _show(plan: dry_runs.Plan, as_json: bool) -> None:
-    for text in plan.absent:
+def _show(preview: dry_runs.Preview, as_json: bool) -> None:
+    for text in preview.absent:
         ui.warn(text)
     if as_json:
-        ui.out_json(plan.values | {"absent": plan.absent})
+        ui.out_json(preview.values | {"absent": preview.absent})
     else:
-        dry_runs.show(plan.values)
+        dry_runs.show(preview.values)
 
 
 def _say_start(resolved: Resolved, run_dir: Path, resume: bool) -> None:
