@@ -117,14 +117,22 @@ def test_an_error_inside_a_check_is_its_failure(monkeypatch):
 
 
 def test_uv_of_another_version(monkeypatch, tmp_path):
-    program = tmp_path / "uv"
-    monkeypatch.setattr(uv, "find", lambda: str(program))
-    for text, state in (("echo uv 99.1.0", "ok"), ("echo uv 0.1.0", "fail"), ("exit 3", "fail")):
+    told = [
+        ("echo uv 99.1.0", "ok", "99.1.0 at "),
+        ("echo uv 0.1.0", "fail", "is uv 0.1.0"),
+        ("exit 3", "fail", "not uv"),
+    ]
+    for n, (text, state, said) in enumerate(told):
+        program = tmp_path / f"uv{n}"
         program.write_text(f"#!/bin/sh\n{text}\n")
         program.chmod(0o755)
-        assert only(software.uv_program(GENERAL)).state == state, text
+        monkeypatch.setattr("uv.find_uv_bin", lambda program=program: str(program))
+        uv.find.cache_clear()
+        found = only(software.uv_program(GENERAL))
+        assert found.state == state and said in found.found
     monkeypatch.setenv("RLX_PYTHON", "current")  # nothing is made then
     assert only(software.uv_program(GENERAL)).state == "warn"
+    uv.find.cache_clear()
 
 
 def test_a_stale_lock_fails_and_only_warns_when_it_is_not_used(monkeypatch):

@@ -57,6 +57,21 @@ def test_a_complete_environment_is_reused_without_uv(rlx, seeded):
     assert "Checked" in rlx(*sync, "--verify", env=seeded).stderr
 
 
+def test_the_command_that_is_shown_is_the_one_that_ran(rlx, envs, tmp_path):
+    spaced = {**envs, "RLX_ENVS": str(tmp_path / "a folder"), "RLX_PYTHON": None}
+    done = rlx("env", "sync", "--extra", "plot", env=spaced)
+    folder = Path(done.stdout.strip())
+    shown = next(line for line in done.stderr.splitlines() if line.startswith("  UV_PROJECT_ENVIRONMENT="))
+    again = subprocess.run(shown, shell=True, env=command_variables(spaced), capture_output=True, text=True)
+    assert again.returncode == 0 and folder.parent.name == "a folder" and "Checked" in again.stderr, again.stderr
+
+
+def test_an_interpreter_at_hand_is_named_beside_what_is_made(rlx, seeded):
+    done = rlx("env", "sync", "--extra", "plot", env={**seeded, "RLX_PYTHON": "current"})
+    assert done.returncode == 0
+    assert f"note: RLX_PYTHON is set: jobs run in {sys.executable}, not in what this makes" in done.stderr
+
+
 def test_environments_live_side_by_side(rlx, seeded):
     """Making a second one neither syncs the first anew nor drops an extra from it."""
     first = Path(rlx("env", "sync", "--extra", "plot", "--extra", "tensorboard", env=seeded).stdout.strip())
@@ -189,6 +204,8 @@ def test_a_stale_lock_is_named_with_its_command(rlx, seeded, tmp_path):
         ("Failed to install: x\n cause: failed to copy: No space left on device (os error 28)", "no space left"),
         ("error: The requested interpreter resolved to Python 3.11.2, which is incompatible", "is not a Python"),
         ("error: something new", "uv could not make /envs/a: something new"),
+        ("thread 'main' panicked", "uv could not make /envs/a: thread 'main' panicked"),
+        ("", "uv could not make /envs/a: it says nothing"),
     ],
 )
 def test_words_of_uv_become_one_line(words, expected):

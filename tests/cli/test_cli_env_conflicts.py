@@ -3,11 +3,14 @@
 import json
 import re
 import shlex
+import subprocess
 from itertools import combinations
 
 import pytest
+from packaging.requirements import Requirement
 
-from rlx.env import lockfile, requirements, resolution
+from rlx.env import lockfile, requirements, resolution, uv
+from tests.conftest import ROOT
 from verl_core.config.errors import EnvError, UserError
 
 NO_UV = {"UV_CONFIG_FILE": "/nonexistent", "PATH": "/nonexistent"}
@@ -78,9 +81,21 @@ def test_every_declared_conflict_is_refused_and_every_other_pair_is_not():
         lockfile.check_extras(["vlm"])
 
 
+def uv_export(extras: tuple[str, ...]) -> dict[str, str]:
+    """Package -> version of an environment of these extras here, told by uv."""
+    options = ["--frozen", "--offline", "--no-emit-project", "--no-default-groups", "--no-hashes", "--no-annotate"]
+    command = [uv.find(), "export", "-q", "--project", str(ROOT), *options, *(f"--extra={extra}" for extra in extras)]
+    done = subprocess.run(command, env=uv.environ(ROOT / ".venv"), capture_output=True, text=True, check=True)
+    wanted = [Requirement(line) for line in done.stdout.splitlines() if not line.startswith("#")]
+    here = [one for one in wanted if one.marker is None or one.marker.evaluate()]
+    return {one.name: str(one.specifier).removeprefix("==") for one in here}
+
+
 @pytest.mark.parametrize("extra", [(), *((name,) for name in lockfile.extras()), *(("fsdp", e) for e in ENGINES)])
 def test_the_lock_is_read_as_uv_reads_it(extra):
-    assert resolution.versions(extra) == {p.name: p.version for p in requirements.locked_packages(extra)}
+    exported = uv_export(extra)
+    assert len(exported) > 5 and resolution.versions(extra) == exported
+    assert {p.name: p.version for p in requirements.locked_packages(extra)} == exported
 
 
 def test_ls_shows_what_each_extra_pins_and_excludes(rlx, envs):

@@ -4,7 +4,6 @@ uv tells which packages a set of extras takes (`uv export`, PEP 751); `packaging
 """
 
 import platform
-import re
 import subprocess
 import sys
 import tomllib
@@ -154,19 +153,13 @@ def _locked_file(package: "Package", file: object) -> LockedFile:
     return LockedFile(package.name, str(package.version), file.url, file.hashes["sha256"], file.size, hashes)
 
 
-def glibc_of(wheels: Iterable[str]) -> tuple[int, int] | None:
-    """The glibc that a machine needs for all of these wheels (file names); None when none asks for one."""
+def glibc_of(wheels: Iterable[str], machine: str) -> tuple[int, int] | None:
+    """The glibc that such a machine needs for all of these wheels (file names); None when none asks for one."""
     from packaging.utils import parse_wheel_filename
 
     asked = []
     for name in wheels:
-        versions = [_glibc_of_tag(tag.platform) for tag in parse_wheel_filename(name)[3]]
+        versions = [c_library.of_tag(tag.platform, machine) for tag in parse_wheel_filename(name)[3]]
         if known := [version for version in versions if version is not None]:
             asked.append(min(known))
     return max(asked, default=None)
-
-
-def _glibc_of_tag(place: str) -> tuple[int, int] | None:
-    if parts := re.match(r"manylinux_(\d+)_(\d+)_", place):
-        return int(parts[1]), int(parts[2])
-    return c_library.OLD_MANYLINUX.get(place.partition("_")[0])

@@ -112,7 +112,7 @@ def _wheel_of(file: LockedFile, target: Target) -> Path:
 def _manifest(planned: Plan, sources: list[Path]) -> Manifest:
     target = planned.target
     built = [path.name for file, path in zip(planned.files, sources, strict=True) if not file.is_wheel]
-    glibc = _needed_glibc([path.name for path in sources], built)
+    glibc = _needed_glibc([path.name for path in sources], built, target.machine)
     return Manifest(
         rlx=lockfile.version(),
         lock=lockfile.digest(),
@@ -126,10 +126,10 @@ def _manifest(planned: Plan, sources: list[Path]) -> Manifest:
     )
 
 
-def _needed_glibc(wheels: list[str], built: list[str]) -> tuple[int, int] | None:
+def _needed_glibc(wheels: list[str], built: list[str], machine: str) -> tuple[int, int] | None:
     """What the wheels' tags ask for; a wheel built here for this kind of machine may ask for the C library of here."""
     here = Target.here().glibc
-    asked = [glibc_of(wheels), here if any(not name.endswith("-any.whl") for name in built) else None]
+    asked = [glibc_of(wheels, machine), here if any(not name.endswith("-any.whl") for name in built) else None]
     return max((version for version in asked if version), default=None)
 
 

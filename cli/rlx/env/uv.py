@@ -28,11 +28,17 @@ def find() -> str:
         found = shutil.which("uv")
     if found is None:
         raise EnvError("uv is not installed, and rlx makes its environments with it", INSTALL)
-    _check_version(found)
+    _checked_version(found)
     return found
 
 
-def _check_version(path: str) -> None:
+def version() -> str:
+    """The version of the uv that `find` finds; EnvError as there."""
+    return _checked_version(find())
+
+
+@cache
+def _checked_version(path: str) -> str:
     """EnvError when this uv is older than what pyproject.toml asks for (the dependency `uv>=...`)."""
     from packaging.requirements import Requirement
 
@@ -46,6 +52,7 @@ def _check_version(path: str) -> None:
         raise EnvError(f"{path} is not uv: `uv --version` says {said.strip() or 'nothing'}", INSTALL)
     if not wanted.contains(version[1]):
         raise EnvError(f"{path} is uv {version[1]}, and rlx needs uv{wanted}", INSTALL)
+    return version[1]
 
 
 def sync_command(folder: Path, extras: Sequence[str]) -> list[str]:
