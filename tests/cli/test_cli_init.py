@@ -122,7 +122,10 @@ def test_nothing_is_overwritten(rlx, project):
     before = (project / "reward.py").read_text()
     done = rlx("init", "My_Project")
     assert done.returncode == 1
-    assert "reward.py" in done.stderr and "hint:" in done.stderr
+    assert (
+        "My_Project has .gitignore, rlx.yaml" in done.stderr
+        and "hint: name another: `rlx init My_Project-2`" in done.stderr
+    )
     assert (project / "reward.py").read_text() == before
 
 

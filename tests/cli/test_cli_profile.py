@@ -85,6 +85,10 @@ def test_a_copy_keeps_the_comments_and_says_where_it_came_from(rlx, tmp_path):
     assert resolve(str(tmp_path / "mine.yaml")).config == resolve("smoke-ppo").config
 
 
+def test_a_copy_says_what_does_not_run_yet(rlx, tmp_path):
+    assert "rollout.engine=vllm comes with a later release" in rlx("profile", "cp", "gsm8k-ppo", "mine.yaml").stderr
+
+
 def test_nothing_is_overwritten_unless_asked(rlx, tmp_path):
     (tmp_path / "mine.yaml").write_text("mine")
     done = rlx("profile", "cp", "smoke", "mine.yaml")
@@ -104,6 +108,7 @@ def test_a_flat_copy_extends_nothing(here):
     ("words", "said"),
     [
         (["smok", "x.yaml"], "did you mean smoke"),
+        (["nothing-like-it", "x.yaml"], "error: no profile 'nothing-like-it'\nhint: `rlx profile ls`"),
         (["./x.yaml", "y.yaml"], "no profile './x.yaml'"),
         (["smoke", "no/such/folder/x.yaml"], "No such file or directory"),
         (["smoke", "."], "exists"),

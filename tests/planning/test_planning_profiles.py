@@ -96,7 +96,14 @@ def test_checkpoints_hold_weights_and_two_moments_of_every_trained_role():
 
 @pytest.mark.parametrize(
     ("name", "known"),
-    [("h200", "H200"), ("A100", "A100-80GB"), ("a100-40gb", "A100-40GB"), ("RTX 4090", "RTX4090"), ("A10G", "A10")],
+    [
+        ("h200", "H200"),
+        ("A100", "A100-80GB"),
+        ("a100-40gb", "A100-40GB"),
+        ("RTX 4090", "RTX4090"),
+        ("4090", "RTX4090"),
+        ("A10G", "A10"),
+    ],
 )
 def test_cards_by_name(name, known):
     assert gpus.named(name) is gpus.GPUS[known]
@@ -111,6 +118,11 @@ def test_a_misspelt_card_lists_the_choices():
     with pytest.raises(UserError, match="did you mean H200") as caught:
         gpus.named("H20O0")
     assert "24GB" in caught.value.hint and "A100-80GB" in caught.value.hint
+
+
+def test_a_number_without_a_unit_is_taken_for_a_size():
+    with pytest.raises(UserError, match="--gpu 80: no such card; did you mean 80GB"):
+        gpus.named("80")
 
 
 @pytest.mark.parametrize(

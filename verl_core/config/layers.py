@@ -120,6 +120,7 @@ def profile_path(name: str, place: str = "") -> Path:
     """The file of a profile that comes with rlx. Raises UserError with near names; `place` says who asks for it."""
     known = profile_names()
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=3) or known
-        raise UserError(f"no profile {name!r}{place}; did you mean {' or '.join(near)}?", "`rlx profile ls` lists them")
+        near = difflib.get_close_matches(name, known, n=3)
+        question = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise UserError(f"no profile {name!r}{place}{question}", "`rlx profile ls` lists them")
     return profiles_dir() / f"{name}.yaml"

@@ -64,7 +64,7 @@ def _download(name: str, weights: bool) -> Path:
             hint="check the spelling; a private one needs hf auth login",
         ) from None
     except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:  # no network, HF_HUB_OFFLINE, server trouble
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = str(error).splitlines()[0].removeprefix("Got: ") if str(error) else type(error).__name__
         raise EnvError(
             f"cannot get model {name!r} from the hub, and it is not in the cache: {reason}",
             hint=f"connect, or fetch it elsewhere (hf download {name} --local-dir DIR) and set model.path=DIR",

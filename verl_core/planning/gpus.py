@@ -55,7 +55,7 @@ GPUS = {
     )
 }
 DEFAULT = "H200"
-_ALIASES = {"A100": "A100-80GB", "A10G": "A10"}
+_ALIASES = {"A100": "A100-80GB", "A10G": "A10", "4090": "RTX4090", "3090": "RTX3090"}
 _BY_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(GB|GiB|G)", re.IGNORECASE)
 
 
@@ -72,8 +72,10 @@ def named(name: str) -> Gpu:
     choices = {_simple(known): known for known in (*GPUS, *_ALIASES)}
     if wanted in choices:
         return GPUS[_ALIASES.get(choices[wanted], choices[wanted])]
-    near = difflib.get_close_matches(wanted, choices, n=1)
-    question = f"; did you mean {choices[near[0]]}?" if near else ""
+    near = [choices[close] for close in difflib.get_close_matches(wanted, choices, n=1)]
+    if name.isdecimal():
+        near = [f"{name}GB"]
+    question = f"; did you mean {near[0]}?" if near else ""
     raise UserError(f"--gpu {name}: no such card{question}", f"choose a memory size such as 24GB, or {', '.join(GPUS)}")
 
 

@@ -34,11 +34,14 @@ def init(
         )
     files = render(folder.absolute().name, profile)
     try:
-        taken = [str(folder / name) for name in files if (folder / name).exists()]
+        taken = [name for name in files if (folder / name).exists()]
     except OSError as problem:
         raise _unwritable(folder, problem) from problem
     if taken:
-        raise UserError(f"{', '.join(taken)} exists already", "name another folder: `rlx init my-project`")
+        place = "this folder" if folder == Path() else str(folder)
+        raise UserError(
+            f"{place} has {', '.join(taken)} already", f"name another: `rlx init {folder.absolute().name}-2`"
+        )
     for name, text in files.items():
         if not dry_run:
             _write(folder / name, text)

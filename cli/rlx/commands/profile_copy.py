@@ -8,10 +8,13 @@ import typer
 from rlx import ui
 from rlx.env.lockfile import version
 from verl_core.config import yaml_text
+from verl_core.config.compose import resolve
+from verl_core.config.effective import effective
 from verl_core.config.errors import UserError
 from verl_core.config.files import user_path
 from verl_core.config.layers import profile_path, read_layers
 from verl_core.config.merge import overlay
+from verl_core.config.unbuilt import unbuilt
 
 
 def register(app: typer.Typer) -> None:
@@ -43,6 +46,8 @@ def cp(
             f"cannot write {file}: {error.strerror}", "name a file in a folder that you can write"
         ) from None
     ui.talk(f"wrote {file}; `rlx train {_as_path(file)}` trains with it")
+    for part in unbuilt(effective(resolve(name).config)):
+        ui.warn(part)
 
 
 def _flat(name: str) -> str:
