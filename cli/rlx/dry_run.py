@@ -9,6 +9,7 @@ from typing import Any
 
 from rlx import rundir, ui
 from rlx.env import interpreter, launch, manager
+from verl_core.config.catalogue import names
 from verl_core.config.compose import Resolved
 from verl_core.config.effective import effective, extras, has_nvidia_driver, uses_reference, uses_rollout
 from verl_core.config.errors import EnvError, UserError
