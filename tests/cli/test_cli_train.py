@@ -29,6 +29,11 @@ def started(*overrides: str, resume: bool = False) -> Path:
     return rundir.start(resolve("smoke", overrides), resume, environment="somewhere")
 
 
+def test_data_that_prepare_does_not_know_is_only_said_to_be_absent(rlx, tmp_path):
+    said = rlx("train", "math-grpo", "--dry-run", env={"HOME": str(tmp_path)}).stderr
+    assert "data.train_files: ~/data/math/train.parquet is not there\n" in said
+
+
 def test_dry_run_shows_the_plan_and_writes_nothing(rlx, tmp_path):
     home = tmp_path / "home"
     done = rlx("train", "gsm8k-grpo", "--dry-run", env={"RLX_PYTHON": None, "HOME": str(home), "RLX_CACHE": None})
@@ -40,8 +45,9 @@ def test_dry_run_shows_the_plan_and_writes_nothing(rlx, tmp_path):
         "-m verl_core",
     ):
         assert expected in done.stdout
-    for absent in ("data.train_files", "model.path", "vllm comes with a later release"):
+    for absent in ("model.path", "vllm comes with a later release"):
         assert absent in done.stderr
+    assert "data.train_files: ~/data/gsm8k/train.parquet is not there; `rlx prepare gsm8k` makes it" in done.stderr
     assert all_paths(tmp_path) == []
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from tests.conftest import ROOT
 from verl_core import planning
+from verl_core.config.catalogue import names
 from verl_core.config.compose import profile_names, resolve
 from verl_core.config.effective import effective, total_ranks
 from verl_core.config.schema import FACTS
@@ -52,6 +53,7 @@ def test_it_says_what_it_is_for(profile):
     assert f"Memory: {config.memory}" in told
     assert f"Time: {config.time}" in told
     assert "Data: " in told
+    assert set(re.findall(r"`rlx prepare ([\w-]+)", told)) <= set(names("dataset"))
 
 
 @pytest.mark.parametrize("profile", ON_GPUS)
