@@ -62,7 +62,11 @@ def make_engine(shape: str, folder: Path, tokens: int, options: dict) -> FsdpEng
     ).save_pretrained(folder)  # fmt: skip
     compile_ = options.get("compile")
     engine = FsdpEngine(
-        ModelConfig(path=str(folder), enable_gradient_checkpointing=options.get("checkpointing", False)),
+        ModelConfig(
+            path=str(folder),
+            enable_gradient_checkpointing=options.get("checkpointing", False),
+            use_liger=options.get("liger", False),
+        ),
         ActorConfig(fsdp_config=FsdpConfig(use_torch_compile=compile_)),
         role="actor",
         platform=current("cuda"),

@@ -9,7 +9,9 @@ from transformers import AutoModelForCausalLM
 
 from verl_core.algorithms.loss import Need
 from verl_core.config.errors import UserError
-from verl_core.config.schema import FsdpConfig, OptimConfig
+from verl_core.config.schema import FsdpConfig, ModelConfig, OptimConfig
+from verl_core.models.liger import apply_liger
+from verl_core.models.pretrained import load_causal_lm
 from verl_core.training.protocol import MicroBatching
 
 LOGP_ENTROPY = frozenset({Need.LOGP, Need.ENTROPY})
@@ -214,3 +216,10 @@ def test_schedule_without_its_length_is_refused(folder):
         engine.step(batch, NllEntropy(), totals(batch))
     engine.set_total_steps(4)
     assert engine.step(batch, NllEntropy(), totals(batch))["actor/lr"] == 1e-3
+
+
+def test_liger_kernels_are_refused_without_a_gpu(tmp_path):
+    with pytest.raises(UserError, match="needs a GPU"):
+        apply_liger(
+            load_causal_lm(ModelConfig(path=str(write_model(tmp_path))), dtype=torch.float32), torch.device("cpu")
+        )

@@ -9,7 +9,6 @@ from verl_core.config.schema import RlxConfig
 RUNS_TODAY: dict[str, object] = {
     "model.lora_rank": 0,
     "model.lora_adapter_path": None,
-    "model.use_liger": False,
     "model.enable_activation_offload": False,
     "actor.ulysses_sequence_parallel_size": 1,
     "critic.ulysses_sequence_parallel_size": 1,

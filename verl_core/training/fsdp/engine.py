@@ -21,12 +21,14 @@ from verl_core.algorithms.loss import Loss, Metric, Need, Totals
 from verl_core.batch import Batch
 from verl_core.batch.packing import micro_batches
 from verl_core.config.schema import ActorConfig, CriticConfig, ModelConfig, OptimConfig
+from verl_core.models.liger import apply_liger
 from verl_core.models.pretrained import ValueModel, load_causal_lm, load_value_model
 from verl_core.platforms import Platform
 from verl_core.training.fsdp import memory, metrics
+from verl_core.training.fsdp.compiling import compile_layers
 from verl_core.training.fsdp.network import HALF, PackedInput, TokenNetwork, on_tokens
 from verl_core.training.fsdp.optim import build_optimizers, clip_gradients, needs_total_steps, set_learning_rates
-from verl_core.training.fsdp.shard import decoder_layers, device_mesh, fsdp_modules, reshard, shard
+from verl_core.training.fsdp.shard import device_mesh, fsdp_modules, reshard, shard
 from verl_core.training.fsdp.state import check_names, copy_into, load_optimizers, optimizer_steps, optimizer_tensors
 from verl_core.training.protocol import EngineState, MicroBatching
 
@@ -76,13 +78,16 @@ class FsdpEngine:
         load = load_value_model if kind == "value" else load_causal_lm
         reads = weights and (not dist.is_initialized() or dist.get_rank(group) == 0)
         self.model = load(model, path, dtype=stored, device="cpu" if sharded else platform.device, weights=reads)
+        transformer = self.model.body if isinstance(self.model, ValueModel) else self.model
+        if model.use_liger:
+            apply_liger(transformer, platform.device)
         if model.enable_gradient_checkpointing:
-            _checkpoint_layers(self.model.body if isinstance(self.model, ValueModel) else self.model)
+            _checkpoint_layers(transformer)
         self.network = TokenNetwork(self.model)
         flash = platform.name == "cuda" and self.compute_dtype in HALF
-        if flash if fsdp.use_torch_compile is None else fsdp.use_torch_compile:
-            for layer in decoder_layers(self.network):
-                layer.compile(dynamic=True)  # one compilation for every length of a packed row
+        self.compiled = flash if fsdp.use_torch_compile is None else fsdp.use_torch_compile
+        if self.compiled:
+            compile_layers(self.network, dynamic=micro.tokens is None)
         gathered = sum(p.numel() for p in self.network.parameters()) * self.compute_dtype.itemsize
         large = gathered > GATHERED_SHARE * platform.memory_bytes()
         between = fsdp.reshard_between_micro_batches
@@ -182,9 +187,14 @@ class FsdpEngine:
             count = int(most)
         whole = [list(range(batch.S))]
         for index in indices:
-            yield index, PackedInput.of(batch if indices == whole else batch.select(index), self.platform.device)
+            yield index, self._packed(batch if indices == whole else batch.select(index), rule)
         for _ in range(count - len(indices)):
-            yield None, PackedInput.of(_filler(), self.platform.device)
+            yield None, self._packed(_filler(), rule)
+
+    def _packed(self, batch: Batch, rule: MicroBatching) -> PackedInput:
+        """Compiled layers see rows of four lengths only, the quarters of the token budget, where there is one."""
+        quarter = max(1, rule.tokens // 4) if self.compiled and rule.tokens else 1
+        return PackedInput.of(batch, self.platform.device, row=-(-batch.N // quarter) * quarter)
 
     # --- weights --------------------------------------------------------------------------------------------------
 

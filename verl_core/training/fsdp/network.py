@@ -21,22 +21,35 @@ HALF = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class PackedInput:
-    """One micro-batch on the device. `token_K` are the K places on the N axis that quantities are wanted for (mask 1,
-    not first in their sequence); what is known of token i comes from the hidden state at i-1."""
+    """One micro-batch on the device: a row of N tokens and, behind them, padding in sequences of its own up to R.
+    `token_K` are the K places on the N axis that quantities are wanted for (mask 1, not first in their sequence); what
+    is known of token i comes from the hidden state at i-1."""
 
-    ids_1N: Tensor
-    position_1N: Tensor
+    ids_1R: Tensor
+    position_1R: Tensor
     packing: Packing
     token_K: Tensor
+    N: int
 
     @classmethod
-    def of(cls, batch: Batch, device: torch.device) -> PackedInput:
-        """Reads ids_N and mask_N."""
+    def of(cls, batch: Batch, device: torch.device, row: int = 0) -> PackedInput:
+        """Reads ids_N and mask_N. `row`: length of the padded row, where it is longer than the batch."""
         position_N = batch.position_N
         token_K = (batch["mask_N"].bool() & (position_N > 0)).nonzero()[:, 0]
-        move = lambda x: x.to(device, non_blocking=True)  # noqa: E731
-        packing = Packing(tuple(batch.length_S.tolist()), device)
-        return cls(move(batch["ids_N"])[None], move(position_N)[None], packing, move(token_K))
+        lengths = batch.length_S.tolist()
+        padding, longest = max(0, row - batch.N), max(lengths)
+        tails = [min(longest, padding - at) for at in range(0, padding, longest)]
+        position_R = torch.cat([position_N, *(torch.arange(n) for n in tails)])
+        ids_R = torch.cat([batch["ids_N"], batch["ids_N"].new_zeros(padding)])
+        packing = Packing((*lengths, *tails), device)
+        return cls(
+            _sent(ids_R, device)[None], _sent(position_R, device)[None], packing, _sent(token_K, device), batch.N
+        )
+
+
+def _sent(x: Tensor, device: torch.device) -> Tensor:
+    """On the device, without the host waiting for what the device still does (which pageable memory would ask for)."""
+    return (x.pin_memory() if device.type == "cuda" else x).to(device, non_blocking=True)
 
 
 class TokenNetwork(nn.Module):
@@ -50,13 +63,13 @@ class TokenNetwork(nn.Module):
     def forward(self, x: PackedInput, needs: frozenset[Need], temperature: float) -> dict[Need, Tensor]:
         """The quantities needed, each [K] float32."""
         body: nn.Module = self.model.body if isinstance(self.model, ValueModel) else self.model.base_model
-        hidden_ND = body(
-            input_ids=x.ids_1N, position_ids=x.position_1N, use_cache=False, packing=x.packing
+        hidden_RD = body(
+            input_ids=x.ids_1R, position_ids=x.position_1R, use_cache=False, packing=x.packing
         ).last_hidden_state[0]
-        hidden_KD = hidden_ND.index_select(0, x.token_K - 1)
+        hidden_KD = hidden_RD.index_select(0, x.token_K - 1)
         if isinstance(self.model, ValueModel):
             return {Need.VALUES: self.model.score(hidden_KD)[:, 0].float()}
-        ids_K = x.ids_1N[0].index_select(0, x.token_K)
+        ids_K = x.ids_1R[0].index_select(0, x.token_K)
         stats = self._stats(hidden_KD, ids_K, temperature, Need.ENTROPY in needs, Need.SUM_P_SQ in needs)
         named = {Need.LOGP: stats.logp_K, Need.ENTROPY: stats.entropy_K, Need.SUM_P_SQ: stats.square_K}
         return {need: value for need, value in named.items() if value is not None}
@@ -93,5 +106,4 @@ class TokenNetwork(nn.Module):
 
 def on_tokens(out: Mapping[Need, Tensor], x: PackedInput, needs: frozenset[Need]) -> dict[Need, Tensor]:
     """Each quantity on the N axis, 0 where it is not defined; differentiable."""
-    n = x.ids_1N.shape[1]
-    return {need: out[need].new_zeros(n).index_copy(0, x.token_K, out[need]) for need in needs}
+    return {need: out[need].new_zeros(x.N).index_copy(0, x.token_K, out[need]) for need in needs}

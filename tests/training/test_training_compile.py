@@ -1,0 +1,37 @@
+"""Compiled layers give what plain ones give, on rows of few lengths."""
+
+import pytest
+import torch
+from training_tiny import NllEntropy, make_batch, make_engine, totals, weights, write_model
+
+from verl_core.algorithms.loss import Need
+from verl_core.config.schema import FsdpConfig
+from verl_core.training.fsdp.network import PackedInput
+from verl_core.training.protocol import MicroBatching
+
+CPU = torch.device("cpu")
+
+
+def test_padding_behind_a_row_is_sequences_of_its_own():
+    batch = make_batch((9, 4))
+    x = PackedInput.of(batch, CPU, row=32)
+    assert x.packing.length_S == (9, 4, 9, 9, 1) and x.N == 13 and x.ids_1R.shape == x.position_1R.shape == (1, 32)
+    assert x.position_1R[0, 13:].tolist() == [*range(9), *range(9), 0]
+    assert torch.equal(x.token_K, PackedInput.of(batch, CPU).token_K) and int(x.token_K.max()) < 13
+
+
+@pytest.mark.slow  # torch.compile calls a C++ compiler here: about a minute
+@pytest.mark.parametrize("micro", [MicroBatching(tokens=24), MicroBatching(sequences=2)])
+def test_a_compiled_engine_equals_a_plain_one(tmp_path, micro):
+    folder, batch = write_model(tmp_path), make_batch()
+    plain = make_engine(folder, micro=micro)
+    compiled = make_engine(folder, micro=micro, fsdp=FsdpConfig(use_torch_compile=True))
+    if micro.tokens:
+        assert {x.ids_1R.shape[1] for _, x in compiled._inputs(batch, None)} <= {6, 12, 18, 24}
+    wanted = frozenset({Need.LOGP, Need.ENTROPY})
+    for a, b in zip(plain.forward(batch, wanted).values(), compiled.forward(batch, wanted).values(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+    metrics = [engine.step(batch, NllEntropy(), totals(batch)) for engine in (plain, compiled)]
+    assert metrics[0]["actor/grad_norm"] == pytest.approx(metrics[1]["actor/grad_norm"], rel=1e-5)
+    for (name, a), b in zip(weights(plain).items(), weights(compiled).values(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5, msg=name)
