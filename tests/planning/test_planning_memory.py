@@ -112,6 +112,18 @@ def test_logits_of_answers_up_to_a_chunk(model):
     assert big.logits < 2**27 * 16 + 64 * 512 * 896 * 4 + 1  # one chunk, and hidden states
 
 
+def test_gradient_buffers_of_megatron_stay_unless_they_are_offloaded():
+    stay = estimated("grpo-70b-multinode", "actor.megatron.param_offload=false")
+    gone = estimated("grpo-70b-multinode")
+    buffers = phase(stay, "actor", "update").memory.gradients
+    assert buffers == phase(gone, "actor", "update").memory.gradients > 0
+    for role, name in (("actor", "log-prob"), ("actor", "sync"), ("actor", "checkpoint")):
+        assert (phase(stay, role, name).memory.gradients, phase(gone, role, name).memory.gradients) == (buffers, 0)
+    weights = phase(stay, "actor", "update").memory.parameters
+    more = phase(stay, "rollout", "rollout").memory.others - phase(gone, "rollout", "rollout").memory.others
+    assert more == pytest.approx(buffers + weights)
+
+
 def test_gathered_parameters_and_reduction(model):
     role = actor(model, "cluster.nproc=4")
     largest = max(LAYER, ROOT)

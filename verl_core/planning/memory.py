@@ -32,6 +32,12 @@ def gradients(role: Role, stage: Stage) -> float:
     return 4.0 * role.trained / (m.shards if role.update.count == 1 else 1)
 
 
+def standing_gradients(role: Role, stage: Stage) -> float:
+    """Bytes of gradients outside an update: Megatron's buffers are allocated with the parameters and go to host memory
+    with them; FSDP frees its gradients after each optimizer step."""
+    return gradients(role, stage) if role.mesh.megatron and role.trained and not role.param_offload else 0.0
+
+
 def optimizer(role: Role, stage: Stage) -> float:
     """AdamW: two moments of the parameter's dtype. Muon: one for the layers' matrices. Megatron: float32 moments and
     master copy, spread over data-parallel ranks by the distributed optimizer."""
@@ -167,7 +173,7 @@ def communication(role: Role, stage: Stage, micro: Micro, backward: bool) -> flo
 
 def resting(role: Role, stage: Stage) -> float:
     """What an idle role leaves on the GPU."""
-    held = 0.0 if role.param_offload else parameters(role, stage)
+    held = 0.0 if role.param_offload else parameters(role, stage) + standing_gradients(role, stage)
     if role.trained and not role.optimizer_offload:
         held += optimizer(role, stage)
     return held
@@ -189,6 +195,7 @@ def forward(role: Role, stage: Stage, micro: Micro) -> Components:
     """The peak of a pass without gradients."""
     return Components(
         parameters=parameters(role, stage),
+        gradients=standing_gradients(role, stage),
         optimizer=optimizer(role, stage) if role.trained and not role.optimizer_offload else 0.0,
         activations=forward_activations(role, stage, micro),
         logits=logits(role, stage, micro, backward=False),
@@ -201,6 +208,7 @@ def at_rest(role: Role, stage: Stage, with_optimizer: bool, buffers: float = 0.0
     wanted = role.trained and (with_optimizer or not role.optimizer_offload)
     return Components(
         parameters=parameters(role, stage),
+        gradients=standing_gradients(role, stage),
         optimizer=optimizer(role, stage) if wanted else 0.0,
         communication=buffers + (NCCL if role.mesh.ranks > 1 else 0.0),
     )
