@@ -114,13 +114,14 @@ def _memory(config: RlxConfig) -> str:
     from verl_core.planning.plan import gpu_for, planned
 
     try:
-        gpu, _ = gpu_for(config, None)
+        gpu, why = gpu_for(config, None)
         found = planned(config, gpu)
     except UserError as problem:
         return f"not planned: {problem.message}"
     where, share = found.tightest, found.tightest.memory.total / gpu.memory
     used = f"{ui.size(where.memory.total)} of {ui.size(gpu.memory)} ({share:.0%}) in {where.name}"
-    return f"{found.verdict} on {gpu.name}: {used}; more: `rlx plan`"
+    absent = " (no NVIDIA GPU here)" if why.startswith("this machine has no") else ""
+    return f"{found.verdict} on {gpu.name}{absent}: {used}; more: `rlx plan`"
 
 
 def _roles(config: RlxConfig) -> dict[str, str]:

@@ -34,6 +34,11 @@ def test_data_that_prepare_does_not_know_is_only_said_to_be_absent(rlx, tmp_path
     assert "data.train_files: ~/data/math/train.parquet is not there\n" in said
 
 
+def test_a_verdict_without_a_gpu_says_that_there_is_none(rlx, tmp_path):
+    done = rlx("train", "gsm8k-grpo", "rollout.engine=hf", "--dry-run", env={"PATH": str(tmp_path)})  # no nvidia-smi
+    assert "fits on H200 (no NVIDIA GPU here): " in done.stdout
+
+
 def test_dry_run_shows_the_plan_and_writes_nothing(rlx, tmp_path):
     home = tmp_path / "home"
     done = rlx("train", "gsm8k-grpo", "--dry-run", env={"RLX_PYTHON": None, "HOME": str(home), "RLX_CACHE": None})

@@ -21,6 +21,7 @@ from verl_core.planning.models import shape_of
 from verl_core.planning.shapes import shape_from
 
 KNOWN = {  # as the model cards and checkpoints have them
+    "Qwen/Qwen2-7B-Instruct": 7_615_616_512,
     "Qwen/Qwen2.5-0.5B-Instruct": 494_032_768,
     "Qwen/Qwen2.5-Math-1.5B": 1_543_714_304,
     "Qwen/Qwen2.5-3B": 3_085_938_688,

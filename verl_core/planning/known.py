@@ -5,6 +5,10 @@ from typing import Any
 
 # family, then (layers, hidden, heads, kv heads, head size, feed-forward width, vocabulary, tied, longest sequence)
 _DENSE: dict[str, tuple[str, tuple[int, int, int, int, int, int, int, bool, int]]] = {
+    "qwen2-0.5b": ("qwen2", (24, 896, 14, 2, 64, 4864, 151936, True, 131072)),
+    "qwen2-1.5b": ("qwen2", (28, 1536, 12, 2, 128, 8960, 151936, True, 131072)),
+    "qwen2-7b": ("qwen2", (28, 3584, 28, 4, 128, 18944, 152064, False, 131072)),
+    "qwen2-72b": ("qwen2", (80, 8192, 64, 8, 128, 29568, 152064, False, 131072)),
     "qwen2.5-0.5b": ("qwen2", (24, 896, 14, 2, 64, 4864, 151936, True, 32768)),
     "qwen2.5-1.5b": ("qwen2", (28, 1536, 12, 2, 128, 8960, 151936, True, 131072)),
     "qwen2.5-3b": ("qwen2", (36, 2048, 16, 2, 128, 11008, 151936, True, 32768)),
@@ -82,7 +86,7 @@ def known_config(path: str) -> dict[str, Any] | None:
         if plain.startswith(family):
             values |= extra
     longest = values["max_position_embeddings"]
-    if plain.startswith("qwen2.5") and "-instruct" in name:
+    if plain.startswith("qwen2") and "-instruct" in name:
         longest = 32768
     if "-math-" in name:
         longest = 4096
