@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from rlx.env import launch, lockfile, uv
+from rlx.env import folder_lock, launch, lockfile, uv
 from tests.conftest import ROOT, command_variables
 from verl_core.config.errors import EnvError
 
@@ -131,9 +131,8 @@ def test_a_signal_while_waiting_ends_the_command(envs, tmp_path, number, code):
         assert "Traceback" not in command.stderr.read()
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_the_uv_at_work(envs, tmp_path, number, code):
-    """A child that never ends stands for a long download."""
+def at_work(envs: dict[str, str | None], folder: Path) -> tuple[subprocess.Popen[str], int]:
+    """`rlx env sync` at work, and its child; one that never ends stands for a long download."""
     script = (
         "import sys; from rlx.env import manager, uv; from rlx.main import main\n"
         "manager.download_size = lambda wanted: (0, 0); manager.preflight.check = lambda *wanted: None\n"
@@ -141,9 +140,35 @@ def test_a_signal_ends_the_uv_at_work(envs, tmp_path, number, code):
         "sys.argv = ['rlx', 'env', 'sync', '--extra', 'plot']; main()"
     )
     run = [sys.executable, "-c", script]
-    command = subprocess.Popen(run, env=command_variables(envs), cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    command = subprocess.Popen(run, env=command_variables(envs), cwd=folder, stderr=subprocess.PIPE, text=True)
     assert command.stderr is not None
     child = next(int(line.split()[-1]) for line in command.stderr if line.strip().startswith("child "))
+    return command, child
+
+
+def test_the_uv_of_a_killed_command_keeps_the_lock_until_it_ends(rlx, envs, tmp_path):
+    """SIGKILL, as from a scheduler or for memory, leaves uv at work: nobody may remove or make the folder meanwhile."""
+    command, child = at_work(envs, tmp_path)
+    try:
+        command.kill()
+        command.wait(30)
+        folder = Path(rlx("env", "which", "--extra", "plot", env=envs).stdout.strip())
+        with folder_lock.held_for_removal(folder) as ours:
+            assert not ours
+    finally:
+        os.kill(child, signal.SIGKILL)
+    deadline = time.monotonic() + 30
+    while not ours and time.monotonic() < deadline:
+        time.sleep(0.05)
+        with folder_lock.held_for_removal(folder) as ours:
+            pass
+    assert ours
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_the_uv_at_work(envs, tmp_path, number, code):
+    command, child = at_work(envs, tmp_path)
+    assert command.stderr is not None
     command.send_signal(number)
     assert command.wait(30) == code
     assert "Traceback" not in command.stderr.read()

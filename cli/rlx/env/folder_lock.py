@@ -10,18 +10,30 @@ from typing import IO
 from rlx import ui
 from verl_core.config.errors import EnvError
 
+_held: set[int] = set()
+
+
+def inherited() -> tuple[int, ...]:
+    """File descriptors that a child at work on the folder must keep open. Then the lock lasts as long as the child,
+    which goes on when this process is killed."""
+    return tuple(_held)
+
 
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
-    """Hold `<folder>.lock`, waiting for whoever holds it; the kernel lets go of it when the process ends, however it
-    ends. EnvError when the file cannot be made or locked."""
+    """Hold `<folder>.lock`, waiting for whoever holds it; the kernel lets go of it when the process and the
+    children that have inherited it end, however they end. EnvError when the file cannot be made or locked."""
     while True:
         with _opened(folder) as handle:
             if not _taken_at_once(handle, folder):
                 ui.talk(f"another rlx is making {folder.name}: waiting for it")
                 fcntl.flock(handle, fcntl.LOCK_EX)
             if _is_current(handle, folder):
-                yield
+                _held.add(handle.fileno())
+                try:
+                    yield
+                finally:
+                    _held.discard(handle.fileno())
                 return
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rlx import ui
-from rlx.env import archive, driver, lockfile, manager, preflight, uv
+from rlx.env import archive, driver, folder_lock, lockfile, manager, preflight, uv
 from rlx.env.archive import Manifest, Wheel
 from rlx.env.locked_files import LockedFile, Target, select
 from rlx.env.manager import Environment
@@ -134,7 +134,12 @@ def _install(environment: Environment, wheels: list[Wheel], scratch: Path) -> No
 
 def _run(environment: Environment, *words: str) -> None:
     done = subprocess.run(
-        [uv.find(), *words], env=uv.environ(environment.folder), capture_output=True, text=True, check=False
+        [uv.find(), *words],
+        env=uv.environ(environment.folder),
+        capture_output=True,
+        text=True,
+        check=False,
+        pass_fds=folder_lock.inherited(),
     )
     if done.returncode:
         raise uv.explain(done.stderr, environment.folder)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 
+from rlx.env import folder_lock
 from rlx.env.lockfile import lock_dir, lock_file, project, requires_python
 from verl_core.config.errors import EnvError
 
@@ -108,7 +109,12 @@ def sync(folder: Path, extras: Sequence[str], on_line: Callable[[str], None], li
     `symlink`, `copy`, ... EnvError with the cause."""
     command = sync_command(folder, extras) + ([f"--link-mode={link_mode}"] if link_mode else [])
     process = subprocess.Popen(
-        command, env=environ(folder), stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        command,
+        env=environ(folder),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        pass_fds=folder_lock.inherited(),
     )
     assert process.stderr is not None
     lines = []
