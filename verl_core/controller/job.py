@@ -124,7 +124,7 @@ def _model_folder(config: RlxConfig, run_dir: Path, stop: Stop) -> str | None:
     if not config.warmup.phases or (run_dir / "warmup" / "config.json").exists():
         folder = warm_up(config, run_dir, lambda *_: None, stop)
         return str(folder) if folder else None
-    talk.print("phase 1 of 2: warm-up (supervised)")
+    talk.print(f"phase 1 of 2: warm-up (supervised), {sum(phase.steps for phase in config.warmup.phases)} steps")
     with Bar(console=talk, transient=True, disable=not talk.is_terminal) as bar:
         tasks = {p.name: bar.add_task(p.name, total=p.steps) for p in config.warmup.phases}
         folder = warm_up(config, run_dir, lambda name, step, _: bar.update(tasks[name], completed=step), stop)
