@@ -13,6 +13,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -161,6 +162,16 @@ def test_an_interrupted_download_goes_on_where_it_ended(site):
     site.index.cut[name] = 300
     site.pack("--extra", "fsdp")
     assert [wanted for asked, wanted in site.index.requests if asked == name] == ["bytes=0-", "bytes=300-"]
+
+
+def test_two_at_once_fetch_each_file_once(site):
+    with ThreadPoolExecutor(2) as pool:
+        words = [("env", "pack", "--extra", "fsdp", "--out", f"{n}.tar") for n in range(2)]
+        both = list(pool.map(lambda each: site(*each), words))
+    assert [done.returncode for done in both] == [0, 0], [done.stderr for done in both]
+    fetched = [name for name, _ in site.index.requests]
+    assert len(fetched) == len(set(fetched))
+    assert (site.folder / "0.tar").read_bytes() == (site.folder / "1.tar").read_bytes()
 
 
 def test_a_file_that_is_not_the_locked_one_leaves_no_archive(site):

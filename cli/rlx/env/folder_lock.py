@@ -1,4 +1,4 @@
-"""The lock beside an environment's folder: one process makes or removes it at a time."""
+"""The lock beside a folder: one process makes, fills or removes it at a time."""
 
 import fcntl
 import os
@@ -20,12 +20,13 @@ def inherited() -> tuple[int, ...]:
 
 
 @contextmanager
-def held(folder: Path) -> Iterator[None]:
+def held(folder: Path, variable: str = "RLX_ENVS") -> Iterator[None]:
     """Hold `<folder>.lock`, waiting for whoever holds it; the kernel lets go of it when the process and the
-    children that have inherited it end, however they end. EnvError when the file cannot be made or locked."""
+    children that have inherited it end, however they end. EnvError, naming the
+    variable that moves the folder, when the file cannot be made or locked."""
     while True:
-        with _opened(folder) as handle:
-            if not _taken_at_once(handle, folder):
+        with _opened(folder, variable) as handle:
+            if not _taken_at_once(handle, folder, variable):
                 ui.talk(f"another rlx is making {folder.name}: waiting for it")
                 fcntl.flock(handle, fcntl.LOCK_EX)
             if _is_current(handle, folder):
@@ -40,26 +41,26 @@ def held(folder: Path) -> Iterator[None]:
 @contextmanager
 def held_for_removal(folder: Path) -> Iterator[bool]:
     """Hold the lock and take its file away at the end; False, and nothing happens, when another process holds it."""
-    with _opened(folder) as handle:
-        if not _taken_at_once(handle, folder):
+    with _opened(folder, "RLX_ENVS") as handle:
+        if not _taken_at_once(handle, folder, "RLX_ENVS"):
             yield False
             return
         yield True
         _path(folder).unlink(missing_ok=True)
 
 
-def _opened(folder: Path) -> IO[str]:
+def _opened(folder: Path, variable: str) -> IO[str]:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         return _path(folder).open("w")
     except OSError as problem:
         raise EnvError(
-            f"environments cannot be written to {folder.parent}: {problem.strerror}",
-            "RLX_ENVS=/a/writable/folder moves them",
+            f"{folder.parent} cannot be written: {problem.strerror}",
+            f"{variable}=/a/writable/folder moves it",
         ) from problem
 
 
-def _taken_at_once(handle: IO[str], folder: Path) -> bool:
+def _taken_at_once(handle: IO[str], folder: Path, variable: str) -> bool:
     """Take the lock; False when somebody holds it. EnvError on a file system without locks."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -68,7 +69,7 @@ def _taken_at_once(handle: IO[str], folder: Path) -> bool:
     except OSError as problem:
         raise EnvError(
             f"files in {folder.parent} cannot be locked: {problem.strerror}",
-            "RLX_ENVS=/a/folder/on/another/disk moves environments",
+            f"{variable}=/a/folder/on/another/disk moves it",
         ) from problem
     return True
 

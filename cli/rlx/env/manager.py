@@ -117,10 +117,8 @@ def _check_extras_hold_something(wanted: Environment) -> None:
 
 
 def download_size(wanted: Environment) -> tuple[int, int]:
-    """Packages to be fetched and the most bytes that can take; (0, 0) when all are in uv's cache."""
-    packages, n_download = uv.missing(wanted.folder, wanted.extras)
-    largest = sorted(lockfile.download_sizes(packages).values(), reverse=True)
-    return n_download, sum(largest[:n_download])
+    """As `preflight.to_download`, of this environment."""
+    return preflight.to_download(wanted.folder, wanted.extras)
 
 
 def _download(wanted: Environment) -> bool:

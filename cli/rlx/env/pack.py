@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rlx import ui
-from rlx.env import archive, fetch, lockfile, preflight, sdist, uv
+from rlx.env import archive, fetch, folder_lock, lockfile, preflight, sdist, uv
 from rlx.env.archive import Manifest, Wheel
 from rlx.env.locked_files import LockedFile, Target, glibc_of, select
 from verl_core.config.errors import EnvError, UserError
@@ -66,11 +66,8 @@ def pack(planned: Plan, out: Path) -> int:
     """
     check_place(out)
     _check_space(planned, out)
-    missing = [file for file in planned.files if file not in planned.kept]
     try:
-        with ui.download_progress("fetching", planned.n_fetch) as bar:
-            fetch.fetch(missing, lambda n, name: bar.advance(n, f"fetching {name.split('-')[0]}"))
-        sources = [_wheel_of(file, planned.target) for file in planned.files]
+        sources = _collect(planned)
         manifest = _manifest(planned, sources)
         files = [(name, lockfile.lock_dir() / name) for name in ("uv.lock", "pyproject.toml")]
         files += [(f"wheels/{path.name}", path) for path in sources]
@@ -81,6 +78,15 @@ def pack(planned: Plan, out: Path) -> int:
             f"the archive {out} cannot be written: {problem.strerror or problem}",
             "free some space, or name another place with --out; what was fetched is kept (RLX_CACHE moves it)",
         ) from problem
+
+
+def _collect(planned: Plan) -> list[Path]:
+    """Every package's wheel in the cache. One rlx at a time fills it: the next takes what the first has fetched."""
+    with folder_lock.held(fetch.wheels_dir(), "RLX_CACHE"):
+        missing = [file for file in planned.files if file not in planned.kept and not fetch.kept(file)]
+        with ui.download_progress("fetching", planned.n_fetch) as bar:
+            fetch.fetch(missing, lambda n, name: bar.advance(n, f"fetching {name.split('-')[0]}"))
+        return [_wheel_of(file, planned.target) for file in planned.files]
 
 
 def check_place(out: Path) -> None:

@@ -27,11 +27,17 @@ def check(extras: Sequence[str], folder: Path, uses_gpu: bool = True) -> None:
     glibc.check(packages)
     if uses_gpu:
         driver.check(packages)
-    to_install, n_download = uv.missing(folder, extras)
-    sizes = sorted(lockfile.download_sizes(to_install).values(), reverse=True)
-    check_space(folder, sum(sizes[:n_download]), download_total(packages))
+    n_download, n_bytes = to_download(folder, extras)
+    check_space(folder, n_bytes, download_total(packages))
     if n_download:
         check_network(packages, n_download)
+
+
+def to_download(folder: Path, extras: Sequence[str]) -> tuple[int, int]:
+    """Packages to be fetched and the most bytes that can take; (0, 0) when all are in uv's cache."""
+    packages, n_download = uv.missing(folder, extras)
+    largest = sorted(lockfile.download_sizes(packages).values(), reverse=True)
+    return n_download, sum(largest[:n_download])
 
 
 def check_python() -> None:
