@@ -249,6 +249,15 @@ def test_the_micro_batch_rule_is_the_one_that_verl_would_use(words, values, idle
     assert [item.key for item in found.report.idle] == [key.replace("A.", "actor_rollout_ref.actor.") for key in idle]
 
 
+@pytest.mark.parametrize("part", ["clip_ratio_low", "clip_ratio_high", "loss_agg_mode", "use_kl_loss"])
+def test_a_part_that_the_script_does_not_decide_is_left_to_the_preset(part):
+    key = f"actor_rollout_ref.actor.{part}"
+    grpo = "algorithm.adv_estimator=grpo actor_rollout_ref.rollout.n=4"
+    found = import_script(f"{LAUNCH} {NEEDED} {grpo} {key}=$(cat settings)", "x.sh", extends="smoke-ppo")
+    assert key in texts(found.report.undecided)
+    assert part not in yaml_text.read(found.text).get("actor", {})
+
+
 def test_algorithms_are_named_by_the_preset_that_agrees_best():
     def name(words: str) -> tuple[str, object]:
         file = yaml_text.read(import_script(f"{LAUNCH} {NEEDED} {words}", "x.sh", extends="smoke-ppo").text)

@@ -180,18 +180,19 @@ def _configuration(settings: dict[str, Setting], chosen: Launch, undecided: set[
         settings["algorithm.name"] = Setting("sft", chosen.module)
         settings.setdefault("actor.ppo_mini_batch_size", Setting(settings["data.train_batch_size"].value, ""))
     else:
-        _parts(settings)
+        _parts(settings, undecided)
     for key, setting in settings.items():
         assign(wanted, steps(key), setting.value)
     return wanted
 
 
-def _parts(settings: dict[str, Setting]) -> None:
-    """Names the algorithm whose preset is nearest to the parts that veRL has, and unsets those the preset brings."""
-    for key, value in PARTS.items():
-        settings.setdefault(key, Setting(value, ""))
-    low, high = (settings[f"actor.clip_ratio_{side}"] for side in ("low", "high"))
-    if low.value == high.value == settings.get("actor.clip_ratio", Setting(0.2, "")).value:
+def _parts(settings: dict[str, Setting], undecided: set[str]) -> None:
+    """Names the algorithm whose preset is nearest to the parts that veRL has, and unsets those the preset brings. Parts
+    that the script does not decide are left to the preset; an estimator that it does not decide is veRL's default."""
+    for key in (key for key in PARTS if key not in undecided or key == "algorithm.adv_estimator"):
+        settings.setdefault(key, Setting(PARTS[key], ""))
+    low, high = (settings.get(f"actor.clip_ratio_{side}") for side in ("low", "high"))
+    if low and high and low.value == high.value == settings.get("actor.clip_ratio", Setting(0.2, "")).value:
         low.value = high.value = None
     estimator = settings["algorithm.adv_estimator"].value
     near = [
