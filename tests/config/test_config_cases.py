@@ -21,11 +21,7 @@ LOCK = "cli/test_cli_env_lock.py"
 CASES = {
     "E1": ("an installed wheel lacks its configuration files", "cli/test_cli_wheel.py", "test_profiles_are_found"),
     "E2": ("--help imports torch", "cli/test_cli_help.py", "test_help_loads_nothing_heavy"),
-    "E3": (
-        "a stale lock is found by users",
-        LOCK,
-        "test_check_is_quiet_about_a_lock_that_fits_and_names_one_that_does_not",
-    ),
+    "E3": ("a stale lock is found by users", LOCK, "test_it_makes_compares_and_upgrades"),
     "E4": ("the project's floor is below an extra's", LOCK, "test_the_floor_of_python_is_the_highest_of_its_extras"),
     "E5": ("one extra is served from another's index", LOCK, "test_no_extra_takes_another_ones_torch"),
     "E6": (
