@@ -36,12 +36,13 @@ def balance(cost_S: Tensor | Sequence[float], ranks: int) -> list[list[int]]:
 
 
 def micro_batches(
-    length_S: Tensor | Sequence[int], sequences: int | None = None, tokens: int | None = None
+    length_S: Tensor | Sequence[int], sequences: int | None = None, tokens: int | None = None, ranks: int = 1
 ) -> list[list[int]]:
     """Cuts a rank's share into micro-batches, by exactly one of two rules.
 
     sequences: that many consecutive sequences each (the last may hold fewer).
     tokens: few bins of at most so many tokens (best-fit decreasing), ordered by their first sequence.
+    ranks: so many ranks work on the share together, and have either rule so many times.
 
     Returns lists of sequence indices, ascending in each; none for no sequences. Raises UserError when a sequence alone
     is longer than the token budget, ValueError when not exactly one rule is given or it is < 1.
@@ -50,20 +51,24 @@ def micro_batches(
     if (sequences is None) == (tokens is None):
         raise ValueError(f"give exactly one of sequences and tokens (got {sequences} and {tokens})")
     if tokens is not None:
-        return _bins(length, tokens)
+        return _bins(length, tokens, ranks)
     if sequences is None or sequences < 1:
         raise ValueError(f"a micro-batch cannot hold {sequences} sequences")
+    sequences *= ranks
     return [list(range(s, min(s + sequences, len(length)))) for s in range(0, len(length), sequences)]
 
 
-def _bins(length: list[int], tokens: int) -> list[list[int]]:
-    if tokens < 1:
-        raise ValueError(f"a micro-batch cannot hold {tokens} tokens")
+def _bins(length: list[int], tokens_a_rank: int, ranks: int) -> list[list[int]]:
+    if tokens_a_rank < 1:
+        raise ValueError(f"a micro-batch cannot hold {tokens_a_rank} tokens")
+    tokens = tokens_a_rank * ranks
     if too_long := [n for n in length if n > tokens]:
+        budget = f"actor.ppo_max_token_len_per_gpu={tokens_a_rank}" + (f" x {ranks} ranks" if ranks > 1 else "")
+        enough = -(-max(too_long) // ranks)
         raise UserError(
-            f"{len(too_long)} of {len(length)} sequences do not fit into actor.ppo_max_token_len_per_gpu={tokens}: "
-            f"the longest has {max(too_long)} tokens",
-            hint=f"set actor.ppo_max_token_len_per_gpu={max(too_long)} or more (and so the critic's and the log-prob "
+            f"{len(too_long)} of {len(length)} sequences do not fit into {budget}: the longest has {max(too_long)} "
+            "tokens",
+            hint=f"set actor.ppo_max_token_len_per_gpu={enough} or more (and so the critic's and the log-prob "
             "keys), or lower data.max_prompt_length or data.max_response_length",
         )
     bins: list[list[int]] = []

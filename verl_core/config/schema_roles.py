@@ -6,8 +6,9 @@ from typing import Literal
 
 @dataclass
 class OptimConfig:
-    optimizer: Literal["adamw", "muon"] = "adamw"
-    """adamw, or muon: torch.optim.Muon on the 2-D layer matrices and AdamW on embeddings, head, norms and biases."""
+    optimizer: Literal["adamw", "adamw_8bit", "adamw_host", "muon"] = "adamw"
+    """adamw; adamw_8bit: its state in 8 bits, block by block (arXiv 2110.02861); adamw_host: its state and step in host
+    memory; muon: torch.optim.Muon on the 2-D layer matrices and AdamW on embeddings, head, norms and biases."""
     lr: float = 1e-6
     """Peak learning rate (> 0); for muon that of the AdamW part."""
     muon_lr: float = 0.02
@@ -43,6 +44,10 @@ class FsdpConfig:
     reshard_between_micro_batches: bool | None = None
     """Free gathered parameters after each micro-batch's backward; false gathers them once a mini-batch. null: false
     where the whole model in `dtype` takes less than a tenth of a GPU."""
+    reduce_gradients: Literal["once", "each"] | None = None
+    """Add gradients up over ranks once a mini-batch, which holds whole float32 gradients on every GPU between its
+    micro-batches, or after each micro-batch, which holds shards only. null: each where the whole ones take more than a
+    tenth of a GPU."""
     use_torch_compile: bool | None = None
     """Compile the decoder layers with torch.compile: fewer passes over memory, half a minute at the start. null: on a
     GPU."""

@@ -21,6 +21,7 @@ from transformers import AttentionInterface
 
 from verl_core.config.errors import UserError
 from verl_core.models import cudnn_ragged
+from verl_core.models.ulysses import Split, over_split_rows
 
 NAME = "rlx_packed"
 CHOOSE_ANOTHER = "choose a model with plain causal attention, e.g. Qwen2, Qwen3, Llama, Mistral or Gemma"
@@ -33,11 +34,11 @@ class Packing:
 
     cu_B1: offsets of the sequences and, at the end, of empty ones, int32 on the device; longest: not less than the
     longest sequence. What kernels read is rounded up to powers of two, so that compiled layers and kernels' plans see
-    few different shapes. cudnn: whether cuDNN's kernel is there.
+    few different shapes. cudnn: whether cuDNN's kernel is there. split: this rank's part where ranks split the row.
     """
 
-    def __init__(self, length_S: tuple[int, ...], device: torch.device):
-        self.length_S, self.device = length_S, device
+    def __init__(self, length_S: tuple[int, ...], device: torch.device, split: Split | None = None):
+        self.length_S, self.device, self.split = length_S, device, split
         count = max(8, _power_of_two(self.S))
         lengths = torch.tensor(length_S + (0,) * (count - self.S), dtype=torch.int32)
         offsets = F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
@@ -200,4 +201,4 @@ def check_packable(config: Any) -> None:
         )
 
 
-AttentionInterface.register(NAME, packed_attention)
+AttentionInterface.register(NAME, over_split_rows(packed_attention))

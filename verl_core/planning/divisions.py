@@ -82,11 +82,15 @@ def _experts(prefix: str, ep: int, etp: int | None, shape: ModelShape) -> Iterat
 
 
 def _heads(key: str, size: int, shape: ModelShape) -> Iterator[str]:
+    yield from uneven_heads(key, size, shape.heads, shape.kv_heads)
+
+
+def uneven_heads(key: str, ranks: int, heads: int, kv_heads: int) -> Iterator[str]:
     """Query heads are cut; key heads are cut, or repeated where there are fewer than ranks."""
-    if shape.heads % size:
-        yield f"{key}={size} does not divide the model's {shape.heads} attention heads"
-    elif shape.kv_heads % size and size % shape.kv_heads:
-        yield f"{key}={size} and the model's {shape.kv_heads} key-value heads: neither divides the other"
+    if heads % ranks:
+        yield f"{key}={ranks} does not divide the model's {heads} attention heads"
+    elif kv_heads % ranks and ranks % kv_heads:
+        yield f"{key}={ranks} and the model's {kv_heads} key-value heads: neither divides the other"
 
 
 def _rollout(c: RlxConfig, shape: ModelShape) -> Iterator[str]:

@@ -23,17 +23,20 @@ from verl_core.batch.packing import micro_batches
 from verl_core.config.schema import ActorConfig, CriticConfig, ModelConfig, OptimConfig
 from verl_core.models.liger import apply_liger
 from verl_core.models.pretrained import ValueModel, load_causal_lm, load_value_model
+from verl_core.models.ulysses import check_heads
 from verl_core.platforms import Platform
 from verl_core.training.fsdp import memory, metrics
 from verl_core.training.fsdp.compiling import compile_layers
+from verl_core.training.fsdp.mesh import device_mesh, sequence_split
 from verl_core.training.fsdp.network import HALF, PackedInput, TokenNetwork, on_tokens
 from verl_core.training.fsdp.optim import build_optimizers, clip_gradients, needs_total_steps, set_learning_rates
-from verl_core.training.fsdp.shard import device_mesh, fsdp_modules, reshard, shard
+from verl_core.training.fsdp.shard import fsdp_modules, reduces_in_backward, reshard, shard
 from verl_core.training.fsdp.state import check_names, copy_into, load_optimizers, optimizer_steps, optimizer_tensors
 from verl_core.training.protocol import EngineState, MicroBatching
 
 EVERYTHING = frozenset({"params", "optimizer"})
 GATHERED_SHARE = 0.1  # of a GPU's memory, for a model kept gathered through a mini-batch
+GRADIENT_SHARE = 0.1  # of it, for whole float32 gradients between a mini-batch's micro-batches
 
 
 class FsdpEngine:
@@ -57,7 +60,9 @@ class FsdpEngine:
         """Loads `path` (None: model.path) and shards it over `group` (None: all ranks, or this process alone).
 
         `kind` None: a value model for a CriticConfig, else a language model. `total_steps` spans the learning-rate
-        schedule; `set_total_steps` may give it later. `micro` cuts mini-batches, and forwards that name no other rule.
+        schedule; `set_total_steps` may give it later. `micro` cuts mini-batches, and forwards that name no other rule;
+        ranks that split their rows (`ulysses_sequence_parallel_size`) have it together, and are all given the same
+        sequences.
         weights=False: the folder's config is enough; parameters are not initialised before `load_state`.
         """
         self.role, self.platform, self.micro, self.group = role, platform, micro, group
@@ -78,6 +83,8 @@ class FsdpEngine:
         load = load_value_model if kind == "value" else load_causal_lm
         reads = weights and (not dist.is_initialized() or dist.get_rank(group) == 0)
         self.model = load(model, path, dtype=stored, device="cpu" if sharded else platform.device, weights=reads)
+        check_heads(self.model.config, f"{role}.ulysses_sequence_parallel_size", settings.ulysses_sequence_parallel_size)
+        self.split = sequence_split(group, settings.ulysses_sequence_parallel_size)
         transformer = self.model.body if isinstance(self.model, ValueModel) else self.model
         if model.use_liger:
             apply_liger(transformer, platform.device)
@@ -92,9 +99,14 @@ class FsdpEngine:
         large = gathered > GATHERED_SHARE * platform.memory_bytes()
         between = fsdp.reshard_between_micro_batches
         self.reshard_between = large if between is None else between
+        self.reduce_each = False
         if sharded:
             after_forward = fsdp.reshard_after_forward and self.reshard_between
-            shard(self.network, device_mesh(platform, group), self.compute_dtype, after_forward)
+            mesh = device_mesh(platform, group, fsdp.fsdp_size)
+            shard(self.network, mesh, self.compute_dtype, after_forward)
+            whole = 4 * sum(p.numel() for p in self.network.parameters() if p.requires_grad)
+            large = mesh.size(-1) > 1 and whole > GRADIENT_SHARE * platform.memory_bytes()
+            self.reduce_each = fsdp.reduce_gradients == "each" or (fsdp.reduce_gradients is None and large)
         platform.seed_all(seed)  # of dropout, if the model has any
 
         self.set_optimizer(settings.optim)
@@ -140,18 +152,25 @@ class FsdpEngine:
         lr = self._update(finite := math.isfinite(norm))
         for p in self.network.parameters():
             p.grad = None
-        joined = metrics.values(metrics.across_ranks(metrics.join(parts), self.group, self.world))
+        own_parts = metrics.join(parts if self.leads else [])
+        joined = metrics.values(metrics.across_ranks(own_parts, self.group, self.world))
         own = {"grad_norm": norm, "lr": lr, "skipped_steps": float(not finite)}
         return joined | {f"{self.role}/{name}": value for name, value in own.items()}
 
+    @property
+    def leads(self) -> bool:
+        """Whether this rank speaks for those that split its rows: they all compute the same loss and quantities."""
+        return self.split is None or self.split.rank == 0
+
     def _accumulate(self, batch: Batch, loss: Loss, totals: Totals) -> list[dict[str, Metric]]:
-        """Forward and backward of every micro-batch; gradients are reduced over ranks in the last one's backward."""
+        """Forward and backward of every micro-batch; gradients are reduced over ranks in each one's backward, or in the
+        last one's."""
         parts: list[dict[str, Metric]] = []
         inputs = list(self._inputs(batch, None))
         for i, (index, x) in enumerate(inputs):
             last = i == len(inputs) - 1
+            reduces_in_backward(self.network, last or self.reduce_each, last)
             for module in fsdp_modules(self.network):
-                module.set_requires_gradient_sync(last, recurse=False)
                 module.set_reshard_after_backward(last or self.reshard_between, recurse=False)
             out = self.network(x, loss.needs, loss.temperature)
             if index is None:
@@ -179,7 +198,7 @@ class FsdpEngine:
         """Micro-batches as sequence indices and packed input. All ranks run equally many, since each runs
         collectives: a rank with fewer repeats a sequence of two tokens that counts for nothing (index None)."""
         rule = micro if micro is not None and micro != MicroBatching() else self.micro
-        indices = micro_batches(batch.length_S, rule.sequences, rule.tokens)
+        indices = micro_batches(batch.length_S, rule.sequences, rule.tokens, self.split.size if self.split else 1)
         count = len(indices)
         if self.world > 1:
             most = torch.tensor(count, device=self.platform.device)
@@ -192,9 +211,11 @@ class FsdpEngine:
             yield None, self._packed(_filler(), rule)
 
     def _packed(self, batch: Batch, rule: MicroBatching) -> PackedInput:
-        """Compiled layers see rows of four lengths only, the quarters of the token budget, where there is one."""
+        """Compiled layers see rows of four lengths only, the quarters of the token budget, where there is one. Ranks
+        that split a row divide its length."""
         quarter = max(1, rule.tokens // 4) if self.compiled and rule.tokens else 1
-        return PackedInput.of(batch, self.platform.device, row=-(-batch.N // quarter) * quarter)
+        step = quarter * (self.split.size if self.split else 1)
+        return PackedInput.of(batch, self.platform.device, row=-(-batch.N // step) * step, split=self.split)
 
     # --- weights --------------------------------------------------------------------------------------------------
 

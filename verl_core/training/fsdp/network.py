@@ -14,6 +14,7 @@ from verl_core.algorithms.loss import Need
 from verl_core.batch import Batch
 from verl_core.models.attention import Packing
 from verl_core.models.pretrained import ValueModel
+from verl_core.models.ulysses import Split
 from verl_core.training.logprob import Stats, fused_token_stats, token_stats
 
 HALF = (torch.bfloat16, torch.float16)
@@ -21,19 +22,25 @@ HALF = (torch.bfloat16, torch.float16)
 
 @dataclass(frozen=True)
 class PackedInput:
-    """One micro-batch on the device: a row of N tokens and, behind them, padding in sequences of its own up to R.
-    `token_K` are the K places on the N axis that quantities are wanted for (mask 1, not first in their sequence); what
-    is known of token i comes from the hidden state at i-1."""
+    """One micro-batch on the device: a row of N tokens and, behind them, padding in sequences of its own. Where ranks
+    split the row (`packing.split`), R are this rank's tokens of it.
+
+    `token_K` are the places on the N axis that quantities are wanted for (mask 1, not first in their sequence) and
+    whose hidden state this rank has: what is known of token i comes from the hidden state at i-1, in row `hidden_K`.
+    """
 
     ids_1R: Tensor
     position_1R: Tensor
     packing: Packing
     token_K: Tensor
+    hidden_K: Tensor
+    target_K: Tensor
     N: int
 
     @classmethod
-    def of(cls, batch: Batch, device: torch.device, row: int = 0) -> PackedInput:
-        """Reads ids_N and mask_N. `row`: length of the padded row, where it is longer than the batch."""
+    def of(cls, batch: Batch, device: torch.device, row: int = 0, split: Split | None = None) -> PackedInput:
+        """Reads ids_N and mask_N. `row`: length of the padded row, where it is longer than the batch; ranks that split
+        it must divide it."""
         position_N = batch.position_N
         token_K = (batch["mask_N"].bool() & (position_N > 0)).nonzero()[:, 0]
         lengths = batch.length_S.tolist()
@@ -41,9 +48,15 @@ class PackedInput:
         tails = [min(longest, padding - at) for at in range(0, padding, longest)]
         position_R = torch.cat([position_N, *(torch.arange(n) for n in tails)])
         ids_R = torch.cat([batch["ids_N"], batch["ids_N"].new_zeros(padding)])
-        packing = Packing((*lengths, *tails), device)
+        begin, end = split.piece(len(ids_R)) if split else (0, len(ids_R))
+        token_K = token_K[(token_K > begin) & (token_K <= end)]
+        columns = (token_K, token_K - 1 - begin, ids_R[token_K])
         return cls(
-            _sent(ids_R, device)[None], _sent(position_R, device)[None], packing, _sent(token_K, device), batch.N
+            _sent(ids_R[begin:end], device)[None],
+            _sent(position_R[begin:end], device)[None],
+            Packing((*lengths, *tails), device, split),
+            *(_sent(x, device) for x in columns),
+            batch.N,
         )
 
 
@@ -66,11 +79,10 @@ class TokenNetwork(nn.Module):
         hidden_RD = body(
             input_ids=x.ids_1R, position_ids=x.position_1R, use_cache=False, packing=x.packing
         ).last_hidden_state[0]
-        hidden_KD = hidden_RD.index_select(0, x.token_K - 1)
+        hidden_KD = hidden_RD.index_select(0, x.hidden_K)
         if isinstance(self.model, ValueModel):
             return {Need.VALUES: self.model.score(hidden_KD)[:, 0].float()}
-        ids_K = x.ids_1R[0].index_select(0, x.token_K)
-        stats = self._stats(hidden_KD, ids_K, temperature, Need.ENTROPY in needs, Need.SUM_P_SQ in needs)
+        stats = self._stats(hidden_KD, x.target_K, temperature, Need.ENTROPY in needs, Need.SUM_P_SQ in needs)
         named = {Need.LOGP: stats.logp_K, Need.ENTROPY: stats.entropy_K, Need.SUM_P_SQ: stats.square_K}
         return {need: value for need, value in named.items() if value is not None}
 
@@ -105,5 +117,8 @@ class TokenNetwork(nn.Module):
 
 
 def on_tokens(out: Mapping[Need, Tensor], x: PackedInput, needs: frozenset[Need]) -> dict[Need, Tensor]:
-    """Each quantity on the N axis, 0 where it is not defined; differentiable."""
-    return {need: out[need].new_zeros(x.N).index_copy(0, x.token_K, out[need]) for need in needs}
+    """Each quantity on the N axis, 0 where it is not defined; differentiable. Ranks that split the row each have all
+    of it."""
+    joined = x.packing.split.joined if x.packing.split else lambda value_N: value_N
+    # in one order: ranks join them one after the other
+    return {need: joined(out[need].new_zeros(x.N).index_copy(0, x.token_K, out[need])) for need in sorted(needs)}

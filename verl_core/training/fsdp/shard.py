@@ -8,27 +8,18 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from verl_core.config.errors import UserError
-from verl_core.platforms import Platform
-
-
-def device_mesh(platform: Platform, group: dist.ProcessGroup | None) -> DeviceMesh:
-    """The mesh of `group`, else of all ranks; a process without a process group gets one of its own."""
-    if group is not None:
-        return DeviceMesh.from_group(group, platform.name)
-    if not dist.is_initialized():
-        dist.init_process_group(platform.comm_backend, store=dist.HashStore(), rank=0, world_size=1)
-    return init_device_mesh(platform.name, (dist.get_world_size(),))
 
 
 def shard(network: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, reshard_after_forward: bool) -> None:
-    """Shards in place: parameters become DTensors on the mesh's devices, gathered in `dtype` for each layer's forward
-    and backward. Gradients are summed over ranks (not averaged) in float32."""
-    first = mesh.get_local_rank() == 0
+    """Shards in place: parameters become DTensors on the mesh's devices (a mesh of two dimensions: replicas x shards),
+    gathered in `dtype` for each layer's forward and backward. Gradients are summed over ranks (not averaged) in
+    float32."""
+    first = not any(mesh.get_coordinate() or ())
     full = {name: tensor.detach() for name, tensor in network.named_parameters()} if first else {}
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for layer in decoder_layers(network):
@@ -50,7 +41,8 @@ def _send_weights(network: nn.Module, full: dict[str, Tensor], mesh: DeviceMesh)
         whole = full[name].to(piece.device) if full else piece.new_empty(parameter.shape)
         piece.copy_(distribute_tensor(whole, mesh, parameter.placements, src_data_rank=0).to_local())
     for buffer in network.buffers():
-        dist.broadcast(buffer, group=mesh.get_group(), group_src=0)
+        for dim in range(mesh.ndim):  # down the first ranks of all replicas, then within each
+            dist.broadcast(buffer, group=mesh.get_group(dim), group_src=0)
 
 
 def decoder_layers(network: nn.Module) -> nn.ModuleList:
@@ -64,6 +56,14 @@ def decoder_layers(network: nn.Module) -> nn.ModuleList:
 def fsdp_modules(network: nn.Module) -> Iterator[FSDPModule]:
     """The network's sharded modules; none when it runs unsharded."""
     return (m for m in network.modules() if isinstance(m, FSDPModule))
+
+
+def reduces_in_backward(network: nn.Module, sync: bool, last: bool) -> None:
+    """Whether the next backward pass reduces gradients over the ranks that share a copy of the parameters; replicas add
+    theirs up in the last one of a mini-batch only."""
+    for module in fsdp_modules(network):
+        module.set_requires_gradient_sync(sync, recurse=False)
+        module.set_requires_all_reduce(last, recurse=False)
 
 
 def reshard(network: nn.Module) -> None:
