@@ -149,8 +149,8 @@ def test_unknown_names_say_what_to_give():
         ('{"model_type": "mamba"}', "mamba"),
         ("[]", "no JSON object"),
         ("{", "cannot be read"),
-        (json.dumps(tiny_config(hidden_size=None)), "no whole model configuration"),
-        (json.dumps({"model_type": "qwen2"}), "no whole model configuration"),
+        (json.dumps(tiny_config(hidden_size=None)), "no model has this configuration"),
+        (json.dumps({"model_type": "qwen2"}), "no model has this configuration"),
     ],
 )
 def test_broken_configurations_are_named(tmp_path, text, said):

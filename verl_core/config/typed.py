@@ -180,10 +180,11 @@ def near_keys(path: str) -> tuple[str, ...]:
     """Up to three valid keys close to an unknown one: neighbours first, then the same or nearly the same name
     elsewhere, below the same section first."""
     head, _, last = path.rpartition(".")
-    section = type_at(steps(head))
-    if not dataclasses.is_dataclass(section):
-        close = difflib.get_close_matches(path, leaf_types(), n=3, cutoff=0.5)
-        return tuple(close) or near_keys(head)
+    while not dataclasses.is_dataclass(section := type_at(steps(head))):
+        if close := difflib.get_close_matches(path, leaf_types(), n=3, cutoff=0.5):
+            return tuple(close)
+        path = head
+        head, _, last = path.rpartition(".")
     neighbours = fields_of(typing.cast(type, section))
     inside = f"{head}." if head else ""
     if close := _closest(last, neighbours):

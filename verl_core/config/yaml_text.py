@@ -11,6 +11,8 @@ from typing import Any
 import yaml
 
 COMMENT_COLUMN = 44
+MOST_VALUES = 100_000
+"""Values of a document with its aliases written out: ten lines of them can stand for 10^10."""
 
 _SCALARS = {  # tag: (pattern, first characters), YAML 1.2 core schema
     "null": (r"~|null|Null|NULL|", ["~", "n", "N", ""]),
@@ -31,6 +33,10 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
 
     def construct_document(self, node: yaml.Node) -> Any:
         self.deep_construct = True  # whole values at once: PyYAML then notices a value that contains itself
+        if _count(node, {}) > MOST_VALUES:
+            raise yaml.constructor.ConstructorError(
+                None, None, f"more than {MOST_VALUES} values, with aliases (*name) written out", node.start_mark
+            )
         return super().construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
@@ -43,6 +49,17 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[mi
                     )
                 seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
+
+
+def _count(node: yaml.Node, counted: dict[yaml.Node, int]) -> int:
+    """Values in a node, those behind an alias each time it stands there."""
+    if isinstance(node, yaml.ScalarNode):
+        return 1
+    if node not in counted:
+        counted[node] = 0  # one that contains itself ends here, and is refused when it is constructed
+        pairs = node.value if isinstance(node, yaml.MappingNode) else [(item,) for item in node.value]
+        counted[node] = 1 + sum(_count(child, counted) for pair in pairs for child in pair)
+    return counted[node]
 
 
 class _Dumper(yaml.SafeDumper):

@@ -45,7 +45,7 @@ def _config_file(folder: Path) -> Path | None:
 def _read(file: Path) -> dict[str, Any]:
     try:
         values = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{file} cannot be read: {error}", "give the config.json of a model") from error
     if not isinstance(values, dict):
         raise UserError(f"{file} holds no JSON object", "give the config.json of a model")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from verl_core.config.errors import UserError
+from verl_core.config.typed import show
 
 # model_type -> what its config.json does not say
 FAMILIES: dict[str, dict[str, bool]] = {
@@ -18,6 +19,9 @@ FAMILIES: dict[str, dict[str, bool]] = {
     "gemma2": {"sandwich_norms": True},
     "gemma3_text": {"sandwich_norms": True, "qk_norm": True},
 }
+
+LARGEST, MOST_LAYERS = 10**9, 10_000
+"""What a size of a model can be: far above all there are, and low enough to be counted through at once."""
 
 
 @dataclass(frozen=True)
@@ -152,55 +156,72 @@ class ModelShape:
 def shape_from(values: Mapping[str, Any], place: str) -> ModelShape:
     """The shape that a config.json's values describe.
 
-    Raises UserError naming `place` for an architecture that is not known here or values that are missing.
+    Raises UserError naming `place` for an architecture that is not known here, and for sizes that are missing or that
+    no model has.
     """
-    values = values.get("text_config", values)
+    inner = values.get("text_config")
+    values = inner if isinstance(inner, Mapping) else values
     kind = values.get("model_type")
-    if kind not in FAMILIES:
+    if kind not in list(FAMILIES):  # a list: what a hostile file has may not be hashable
         raise UserError(
             f"{place}: model_type {kind!r} is no architecture that plans know",
             f"known are {', '.join(FAMILIES)}",
         )
     try:
         return _shape(values, FAMILIES[kind])
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (ValueError, TypeError) as error:
         raise UserError(
-            f"{place}: no whole model configuration ({error!r})", "give the config.json of a model"
+            f"{place}: no model has this configuration: {error}", "give the config.json of a model"
         ) from error
 
 
 def _shape(values: Mapping[str, Any], family: Mapping[str, bool]) -> ModelShape:
-    heads, hidden, layers = values["num_attention_heads"], values["hidden_size"], values["num_hidden_layers"]
-    experts = values.get("num_experts", values.get("num_local_experts")) or 0
+    heads, hidden = _size(values, "num_attention_heads"), _size(values, "hidden_size")
+    layers, ffn = _size(values, "num_hidden_layers", most=MOST_LAYERS), _size(values, "intermediate_size")
+    kv_heads = _size(values, "num_key_value_heads", 0) or heads
+    if heads % kv_heads:
+        raise ValueError(f"num_key_value_heads={kv_heads} does not divide num_attention_heads={heads}")
     bias = bool(values.get("attention_bias", False))
     shape = ModelShape(
-        layers=int(layers),
-        hidden=int(hidden),
-        heads=int(heads),
-        kv_heads=int(values.get("num_key_value_heads") or heads),
-        head_dim=int(values.get("head_dim") or hidden // heads),
-        ffn=int(values["intermediate_size"]),
-        vocab=int(values["vocab_size"]),
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=_size(values, "head_dim", 0) or max(1, hidden // heads),
+        ffn=ffn,
+        vocab=_size(values, "vocab_size"),
         tied=bool(values.get("tie_word_embeddings", "sandwich_norms" in family)),
         qkv_bias=bias or family.get("qkv_bias", False),
         out_bias=bias,
         qk_norm=family.get("qk_norm", False),
         sandwich_norms=family.get("sandwich_norms", False),
-        max_positions=int(values.get("max_position_embeddings") or 0),
+        max_positions=_size(values, "max_position_embeddings", 0),
     )
-    if experts:
+    if experts := _size(values, "num_experts", 0) or _size(values, "num_local_experts", 0):
         shape = replace(
             shape,
-            experts=int(experts),
-            experts_per_token=int(values["num_experts_per_tok"]),
-            expert_ffn=int(values.get("moe_intermediate_size") or values["intermediate_size"]),
-            shared_expert_ffn=int(values.get("shared_expert_intermediate_size") or 0),
+            experts=experts,
+            experts_per_token=_size(values, "num_experts_per_tok", most=experts),
+            expert_ffn=_size(values, "moe_intermediate_size", 0) or ffn,
+            shared_expert_ffn=_size(values, "shared_expert_intermediate_size", 0),
             first_dense_layers=len(values.get("mlp_only_layers") or []),
         )
-    window = values.get("sliding_window")
+    window = _size(values, "sliding_window", 0)
     if window and values.get("use_sliding_window", "qwen" not in values["model_type"]):
         kinds = values.get("layer_types")
-        every = values.get("sliding_window_pattern")  # older Gemma 3: one whole layer in so many
-        windowed = kinds.count("sliding_attention") if kinds else layers - layers // every if every else layers
-        shape = replace(shape, sliding_window=int(window), windowed_layers=int(windowed))
+        every = _size(values, "sliding_window_pattern", 0)  # older Gemma 3: one whole layer in so many
+        windowed = list(kinds).count("sliding_attention") if kinds else layers - layers // every if every else layers
+        shape = replace(shape, sliding_window=window, windowed_layers=windowed)
     return shape
+
+
+def _size(values: Mapping[str, Any], name: str, default: int | None = None, most: int = LARGEST) -> int:
+    """A whole number from 1 (from 0 where there is a default) to `most`. ValueError for anything else."""
+    value = values.get(name)
+    value = default if value is None else value
+    least = 1 if default is None else 0
+    if value is None:
+        raise ValueError(f"{name} is missing")
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{name}={show(value)} is not a whole number from {least} to {most}")
+    return value

@@ -14,6 +14,8 @@ _POINT = rf"(?:{_DIGITS})?\.{_DIGITS}|{_DIGITS}\."
 _FLOAT = re.compile(rf"[+-]?(?:{_POINT}|(?:{_POINT}|{_DIGITS})[eE][+-]?{_DIGITS}|inf|nan)", re.IGNORECASE)
 _WORDS = {"null": None, "true": True, "false": False}
 DEEPEST = 50
+LONGEST_NUMBER = 4000
+"""Digits; Python reads no more than 4300."""
 
 
 @dataclass
@@ -70,7 +72,7 @@ def _override(sign: str, key: str, text: str | None, word: Text) -> Word:
 def read_value(text: str) -> Any:
     """The plain value of an override's right side: nothing is text, `null`, `[a,b]`, `{a:1}`, quoted and bare words.
 
-    Raises ValueError for what Hydra would refuse, and for a sweep (`a,b`).
+    Raises ValueError for what Hydra would refuse, for a sweep (`a,b`), and for an endless number.
     """
     reader = _Values(text)
     value = reader.value(end="")
@@ -174,6 +176,8 @@ def scalar(text: str) -> Any:
     """A bare word as null, a boolean, a number or text."""
     if text.lower() in _WORDS:
         return _WORDS[text.lower()]
-    if _INT.fullmatch(text) and len(text) <= 4000:
+    if _INT.fullmatch(text):
+        if len(text) > LONGEST_NUMBER:
+            raise ValueError(f"a number of {len(text)} digits")
         return int(text)
     return float(text.replace("_", "")) if _FLOAT.fullmatch(text) else text
