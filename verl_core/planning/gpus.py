@@ -56,6 +56,7 @@ GPUS = {
 }
 DEFAULT = "H200"
 _ALIASES = {"A100": "A100-80GB", "A10G": "A10", "4090": "RTX4090", "3090": "RTX3090"}
+_OTHER_CLOCKS = {"H200": frozenset({"nvl"}), "H100": frozenset({"nvl", "pcie"})}  # words of other builds' names
 _BY_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(GB|GiB|G)", re.IGNORECASE)
 
 
@@ -88,15 +89,27 @@ def this_machine() -> Gpu | None:
         memory = float(mib) * MIB
     except (OSError, subprocess.SubprocessError, IndexError, ValueError):
         return None
-    found = [gpu for gpu in GPUS.values() if _simple(gpu.name.partition("-")[0]) in _words(name)]
-    best = min(found, key=lambda gpu: abs(gpu.memory - memory), default=GPUS["A10"])
+    best = min(_of_product(name), key=lambda gpu: abs(gpu.memory - memory), default=GPUS["A10"])
     return replace(best, name=name.strip(), memory=memory)
+
+
+def peak_flops(product: str) -> float | None:
+    """Dense bf16 FLOP/s of a card by its product name as the driver gives it, e.g. NVIDIA H200; None for a processor,
+    an unknown card, and a build of a known one that runs at other clocks."""
+    words = _words(product)
+    known = {gpu.flops for gpu in _of_product(product) if not words & _OTHER_CLOCKS.get(gpu.name, frozenset())}
+    return known.pop() if len(known) == 1 else None
 
 
 def cpu() -> Gpu:
     """This machine's CPU as if it were a card: its memory, and modest figures for its cores (not measured)."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return Gpu("the CPU of this machine", memory, 50e9, 10 * GB, 5 * GB, 5 * GB, 1 * GB, is_cpu=True)
+
+
+def _of_product(name: str) -> list[Gpu]:
+    words = _words(name)
+    return [gpu for gpu in GPUS.values() if _simple(gpu.name.partition("-")[0]) in words]
 
 
 def _simple(name: str) -> str:

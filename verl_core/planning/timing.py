@@ -4,6 +4,7 @@ Anchors and sources: docs/planning.md; issues on GPU training and engines measur
 from collections.abc import Mapping
 
 from verl_core.planning.engine_memory import Engine, sequences_held
+from verl_core.planning.flops import Flops
 from verl_core.planning.gpus import Gpu
 from verl_core.planning.memory import optimizer, parameters
 from verl_core.planning.mesh import Stage
@@ -27,15 +28,6 @@ PREFILL_SHARE = 0.5  # of peak FLOP/s
 SYNC_FIXED = 0.12  # IPC and NCCL on one machine took 0.10 to 0.19 s for 1 GB
 BROADCAST_NETWORK = 3.5e9  # whole updates over the network: 7B in 5.5 to 6.0 s, 32B in 17.7 to 18.1 s published
 DISK = 2e9  # a machine's share of a file system
-
-
-def matrix_flops(shape: ModelShape, tokens: float, answers: float, head: bool, length: int) -> float:
-    """FLOP of a forward pass: 2 a parameter and token (arXiv 2001.08361, section 2.1), 2 x context x 2 x query width a
-    token for causal attention, whose context is half the length on average; the output layer for the answers only."""
-    body = 2 * shape.active_layers_params * tokens
-    context = shape.remembered(length) / 2
-    attention = 4 * shape.layers * shape.q_width * context * tokens
-    return body + attention + (2 * shape.embedding_params * answers if head else 0)
 
 
 def utilization(shape: ModelShape) -> float:
@@ -75,7 +67,7 @@ def rollout_seconds(engine: Engine, gpu: Gpu) -> float:
     s, work = engine.shape, engine.work
     running = running_sequences(engine, gpu)
     prompts = -(-work.prompts // engine.replicas)
-    prefill = matrix_flops(s, prompts * work.prompt, prompts, True, work.prompt)
+    prefill = prompts * Flops.forward(s).sequence(work.prompt, 1)
     share = s.experts_per_token / s.experts if s.experts else 1.0
     touched = 1 - (1 - share) ** running  # share of the experts that a step reads
     expert_weights = engine.bytes * sum(s.expert_params(i) for i in range(s.layers)) / engine.tp
@@ -120,7 +112,7 @@ def moving(moved: Mapping[str, float], gpu: Gpu, per_node: int = 1) -> float:
 def _computing(role: Role, gpu: Gpu) -> float:
     """One forward pass over the step's sequences, dealt out evenly to all ranks."""
     work = role.work
-    flops = matrix_flops(role.shape, work.tokens, work.answers, not role.value_head, work.length)
+    flops = work.sequences * Flops.forward(role.shape, head=not role.value_head).sequence(work.length, work.response)
     return flops / role.mesh.ranks / (gpu.flops * utilization(role.shape))
 
 
