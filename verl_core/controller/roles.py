@@ -22,8 +22,20 @@ _HERE_ONLY = ("trajectory_blob",)
 
 
 class Role:
-    def __init__(self, name: str, group: WorkerGroup):
-        self.name, self.group = name, group
+    """`together`: that many neighbouring ranks split their rows, and are given the same sequences; the first of them
+    answers."""
+
+    def __init__(self, name: str, group: WorkerGroup, together: int = 1):
+        self.name, self.group, self.together = name, group, together
+
+    def _shares(self, batch: Batch) -> list[list[int]]:
+        """Sequences of each group of ranks."""
+        return balance(batch.length_S, self.group.size // self.together)
+
+    def _dealt(self, shares: list[list[int]], batch: Batch, *rest: Any) -> list[tuple]:
+        """A call's arguments rank by rank."""
+        light = batch.drop(*_HERE_ONLY)
+        return [call for share in shares for call in [(self.name, light.select(share), *rest)] * self.together]
 
     async def forward(
         self,
@@ -34,11 +46,9 @@ class Role:
         snapshot: str | None = None,
     ) -> dict[Need, Tensor]:
         """Per-token quantities [N] in the order of the batch, whatever ranks computed them."""
-        shares = balance(batch.length_S, self.group.size)
-        light = batch.drop(*_HERE_ONLY)
-        parts = await self.group.scatter(
-            "forward", [(self.name, light.select(s), want, temperature, micro, snapshot) for s in shares]
-        )
+        shares = self._shares(batch)
+        dealt = self._dealt(shares, batch, want, temperature, micro, snapshot)
+        parts = (await self.group.scatter("forward", dealt))[:: self.together]
         place_N = batch.token_index(torch.tensor([i for share in shares for i in share], dtype=torch.int64))
         out = {}
         for need in want:
@@ -48,9 +58,7 @@ class Role:
 
     async def step(self, batch: Batch, loss: Loss, totals: Totals) -> dict[str, float]:
         """One optimizer step on a mini-batch. Metrics are already joined over ranks."""
-        shares = balance(batch.length_S, self.group.size)
-        light = batch.drop(*_HERE_ONLY)
-        return (await self.group.scatter("step", [(self.name, light.select(s), loss, totals) for s in shares]))[0]
+        return (await self.group.scatter("step", self._dealt(self._shares(batch), batch, loss, totals)))[0]
 
     async def plan_schedule(self, optimizer_steps: int) -> None:
         await self.group.call("plan_schedule", self.name, optimizer_steps)

@@ -10,7 +10,7 @@ from typing import Any
 
 from verl_core.batch import Batch
 from verl_core.checkpoint.store import CheckpointStore
-from verl_core.config.effective import settled
+from verl_core.config.effective import settled, token_split
 from verl_core.config.schema import RlxConfig
 from verl_core.controller import parity
 from verl_core.controller.buffer import ReplayBuffer
@@ -62,7 +62,7 @@ class Generation:
             self.config, placements(self.config), self.model_folder, self.blank
         )
         c = self.config
-        self.actor = Role("actor", self.groups[c.actor.pool])
+        self.actor = Role("actor", self.groups[c.actor.pool], token_split(c.actor))
         self.rollout = Rollout(self.groups[settled(c.rollout.pool)])
         self.client = RolloutClient(self.rollout.generate)
         self.maker = GroupMaker(SingleTurn(), self.client.generate, self.scorers, self.tokenizer, c.trainer.seed)
@@ -118,8 +118,9 @@ class Run:
         for part in prompts.values():
             self.generation.scorers.check(part.data_sources)
         self.rollout = self.generation.rollout
-        critic = Role("critic", self.generation.groups[settled(c.critic.pool)]) if c.critic.enable else None
-        ref = Role("ref", self.generation.groups[settled(c.ref.pool)]) if self._own_reference() else None
+        pools = self.generation.groups
+        critic = Role("critic", pools[settled(c.critic.pool)], token_split(c.critic)) if c.critic.enable else None
+        ref = Role("ref", pools[settled(c.ref.pool)], token_split(c.actor)) if self._own_reference() else None
         trained = [self.generation.actor, *([critic] if critic else [])]
         for role in trained:
             await role.plan_schedule(optimizer_steps(c, self.total_steps, role.name))

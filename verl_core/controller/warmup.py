@@ -68,7 +68,8 @@ def warm_up(config: RlxConfig, run_dir: Path, progress: Progress, stopped: Calla
 def _engine(config: RlxConfig, phase: WarmupPhase, folder: Path, platform: Platform) -> FsdpEngine:
     engine = FsdpEngine(
         replace(config.model, enable_gradient_checkpointing=False),
-        ActorConfig(optim=phase.optim, fsdp_config=config.actor.fsdp_config),
+        # one rank, whatever the run has
+        ActorConfig(optim=phase.optim, fsdp_config=replace(config.actor.fsdp_config, fsdp_size=-1)),
         role="actor",
         path=str(folder),
         platform=platform,

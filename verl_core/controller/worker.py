@@ -145,7 +145,8 @@ class Worker:
         snapshot: str | None,
     ) -> dict[Need, Tensor]:
         with self._resident(role) as engine, engine.use(snapshot) if snapshot else nullcontext():
-            return engine.forward(batch, want, temperature, micro)
+            out = engine.forward(batch, want, temperature, micro)
+        return out if engine.leads else {}  # what one of the ranks that split the rows says, all of them would
 
     def step(self, role: str, batch: Batch, loss: Loss, totals: Totals) -> dict[str, float]:
         with self._resident(role, with_optimizer=True) as engine:
