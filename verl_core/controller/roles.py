@@ -63,6 +63,10 @@ class Role:
     async def plan_schedule(self, optimizer_steps: int) -> None:
         await self.group.call("plan_schedule", self.name, optimizer_steps)
 
+    async def parameter_counts(self) -> tuple[int, int]:
+        """How many parameters the role trains, and has."""
+        return (await self.group.call("parameter_counts", self.name))[0]
+
     async def state_bytes(self) -> int:
         """Size of the role's checkpoint."""
         return (await self.group.call("state_bytes", self.name))[0]

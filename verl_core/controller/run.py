@@ -124,6 +124,10 @@ class Run:
         trained = [self.generation.actor, *([critic] if critic else [])]
         for role in trained:
             await role.plan_schedule(optimizer_steps(c, self.total_steps, role.name))
+            trains, has = await role.parameter_counts()
+            log.info(told := f"the {role.name} trains {trains:,} of its {has:,} parameters")
+            if trains < has:
+                say(told)
 
         self.source = RolloutSource(c, loader, self.generation.maker, self.buffer)
         stack.push_async_callback(self.source.close)

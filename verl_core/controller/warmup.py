@@ -67,7 +67,7 @@ def warm_up(config: RlxConfig, run_dir: Path, progress: Progress, stopped: Calla
 
 def _engine(config: RlxConfig, phase: WarmupPhase, folder: Path, platform: Platform) -> FsdpEngine:
     engine = FsdpEngine(
-        replace(config.model, enable_gradient_checkpointing=False),
+        replace(config.model, enable_gradient_checkpointing=False, lora_rank=0),  # an adapter comes after the warm-up
         # one rank, whatever the run has
         ActorConfig(optim=phase.optim, fsdp_config=replace(config.actor.fsdp_config, fsdp_size=-1)),
         role="actor",

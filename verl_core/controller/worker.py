@@ -6,6 +6,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -67,7 +68,7 @@ class Worker:
     def _train_engine(self, role: str) -> FsdpEngine:
         c = self.config
         settings: ActorConfig | CriticConfig = c.critic if role == "critic" else c.actor
-        model = c.model
+        model = c.model if role == "actor" else replace(c.model, lora_rank=0)  # the reference is the base
         # A builtin model.path stands for the folder that its warm-up made; a critic of its own path starts there.
         own = role == "critic" and c.critic.model.path != c.model.path
         path = c.critic.model.path if own else self.model_folder
@@ -194,6 +195,10 @@ class Worker:
     def state_bytes(self, role: str) -> int:
         """Size of the role's checkpoint over all ranks."""
         return state_bytes(self.engines[role].state())
+
+    def parameter_counts(self, role: str) -> tuple[int, int]:
+        """How many parameters the role trains, and has."""
+        return self.engines[role].parameter_counts()
 
     def memory(self) -> dict[str, float]:
         return self.platform.memory_stats()

@@ -26,11 +26,12 @@ class MicroBatching:
 class EngineState:
     """Everything a checkpoint needs of an engine. Tensors may be DTensors (sharded) or plain (replicated)."""
 
-    weights: dict[str, Tensor]  # Hugging Face parameter and buffer names
+    weights: dict[str, Tensor]  # Hugging Face parameter and buffer names, an adapter's as peft names them
     optimizer: dict[str, Tensor] = field(
         default_factory=dict
     )  # "<state key>/<parameter name>", e.g. exp_avg/model.norm.weight
     scalars: dict[str, Any] = field(default_factory=dict)  # JSON: schedule position, optimizer steps by parameter, ...
+    adapter: dict[str, Any] | None = None  # peft's adapter_config.json, where `weights` are an adapter's alone
 
 
 class TrainEngine(Protocol):
@@ -47,8 +48,8 @@ class TrainEngine(Protocol):
         ...
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
-        """Every parameter under its Hugging Face name, gathered whole, one bucket at a time; unsharded engines yield
-        the live tensors."""
+        """Every parameter under its Hugging Face name, gathered whole, one bucket at a time, an adapter folded in;
+        unsharded engines yield the live tensors of all that no adapter changes."""
         ...
 
     def named_shards(self) -> Iterator[tuple[str, Tensor]]:
@@ -56,7 +57,7 @@ class TrainEngine(Protocol):
         ...
 
     def snapshot(self, name: str) -> None:
-        """Remembers the present weights under `name`, in host memory."""
+        """Remembers the present weights under `name`, in host memory. With an adapter, "ref" is the base without it."""
         ...
 
     def use(self, name: str) -> AbstractContextManager[None]:

@@ -13,7 +13,6 @@ from typing import Any, Literal
 import torch
 import torch.distributed as dist
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 from transformers import PreTrainedModel
 
@@ -21,6 +20,7 @@ from verl_core.algorithms.loss import Loss, Metric, Need, Totals
 from verl_core.batch import Batch
 from verl_core.batch.packing import micro_batches
 from verl_core.config.schema import ActorConfig, CriticConfig, ModelConfig, OptimConfig
+from verl_core.models.adapter import Adapter, base_name
 from verl_core.models.liger import apply_liger
 from verl_core.models.pretrained import ValueModel, load_causal_lm, load_value_model
 from verl_core.models.ulysses import check_heads
@@ -30,7 +30,7 @@ from verl_core.training.fsdp.compiling import compile_layers
 from verl_core.training.fsdp.mesh import device_mesh, sequence_split
 from verl_core.training.fsdp.network import HALF, PackedInput, TokenNetwork, on_tokens
 from verl_core.training.fsdp.optim import build_optimizers, clip_gradients, needs_total_steps, set_learning_rates
-from verl_core.training.fsdp.shard import fsdp_modules, reduces_in_backward, reshard, shard
+from verl_core.training.fsdp.shard import fsdp_modules, full, reduces_in_backward, reshard, shard
 from verl_core.training.fsdp.state import check_names, copy_into, load_optimizers, optimizer_steps, optimizer_tensors
 from verl_core.training.protocol import EngineState, MicroBatching
 
@@ -63,7 +63,8 @@ class FsdpEngine:
         schedule; `set_total_steps` may give it later. `micro` cuts mini-batches, and forwards that name no other rule;
         ranks that split their rows (`ulysses_sequence_parallel_size`) have it together, and are all given the same
         sequences.
-        weights=False: the folder's config is enough; parameters are not initialised before `load_state`.
+        weights=False: the folder's config is enough; parameters are not initialised before `load_state`. A base below
+        an adapter (`model.lora_rank`) is read all the same, as no checkpoint holds it.
         """
         self.role, self.platform, self.micro, self.group = role, platform, micro, group
         self.grad_clip = settings.grad_clip
@@ -81,13 +82,18 @@ class FsdpEngine:
                 model = replace(model, enable_gradient_checkpointing=checkpointing)
         kind = kind or ("value" if isinstance(settings, CriticConfig) else "causal_lm")
         load = load_value_model if kind == "value" else load_causal_lm
-        reads = weights and (not dist.is_initialized() or dist.get_rank(group) == 0)
-        self.model = load(model, path, dtype=stored, device="cpu" if sharded else platform.device, weights=reads)
-        check_heads(self.model.config, f"{role}.ulysses_sequence_parallel_size", settings.ulysses_sequence_parallel_size)
+        adapts = model.lora_rank > 0 and kind == "causal_lm"
+        reads = (weights or adapts) and (not dist.is_initialized() or dist.get_rank(group) == 0)
+        dtype = self.compute_dtype if adapts else stored  # what is not trained needs no better copy than it computes in
+        self.model = load(model, path, dtype=dtype, device="cpu" if sharded else platform.device, weights=reads)
+        check_heads(
+            self.model.config, f"{role}.ulysses_sequence_parallel_size", settings.ulysses_sequence_parallel_size
+        )
         self.split = sequence_split(group, settings.ulysses_sequence_parallel_size)
         transformer = self.model.body if isinstance(self.model, ValueModel) else self.model
         if model.use_liger:
             apply_liger(transformer, platform.device)
+        self.adapter = Adapter(transformer, model, base_name(model, path), stored, seed) if adapts else None
         if model.enable_gradient_checkpointing:
             _checkpoint_layers(transformer)
         self.network = TokenNetwork(self.model)
@@ -105,12 +111,13 @@ class FsdpEngine:
             mesh = device_mesh(platform, group, fsdp.fsdp_size)
             shard(self.network, mesh, self.compute_dtype, after_forward)
             whole = 4 * sum(p.numel() for p in self.network.parameters() if p.requires_grad)
-            large = mesh.size(-1) > 1 and whole > GRADIENT_SHARE * platform.memory_bytes()
-            self.reduce_each = fsdp.reduce_gradients == "each" or (fsdp.reduce_gradients is None and large)
+            large = whole > GRADIENT_SHARE * platform.memory_bytes()
+            asked = large if fsdp.reduce_gradients is None else fsdp.reduce_gradients == "each"
+            self.reduce_each = asked and mesh.size(-1) > 1
         platform.seed_all(seed)  # of dropout, if the model has any
 
         self.set_optimizer(settings.optim)
-        self.snapshots: dict[str, memory.Snapshot] = {}
+        self.snapshots: dict[str, memory.Snapshot | None] = {}  # None: the model without its adapter
         self.away: frozenset[str] = frozenset()  # what is in host memory instead of on the device
 
     # --- what the schedule and the optimizer are ------------------------------------------------------------------
@@ -220,23 +227,36 @@ class FsdpEngine:
     # --- weights --------------------------------------------------------------------------------------------------
 
     def _parameters(self) -> dict[str, Tensor]:
-        """Trained tensors by Hugging Face name; tied ones once."""
-        return dict(self.model.named_parameters())
+        """Trained tensors by Hugging Face name, an adapter's by peft's; tied ones once."""
+        return dict(self.adapter.trained() if self.adapter else self.model.named_parameters())
+
+    def parameter_counts(self) -> tuple[int, int]:
+        """Trained ones, and all."""
+        counts = [(p.numel(), p.requires_grad) for p in self.model.parameters()]
+        return sum(n for n, trained in counts if trained), sum(n for n, _ in counts)
 
     def named_weights(self) -> Iterator[tuple[str, Tensor]]:
         self._bring_back(frozenset({"params"}))
+        if self.adapter:
+            yield from self.adapter.folded(full)
+            return
         for name, p in self._parameters().items():
-            yield name, (p.full_tensor() if isinstance(p, DTensor) else p).detach()
+            yield name, full(p).detach()
 
     def named_shards(self) -> Iterator[tuple[str, Tensor]]:
         for name, p in self._parameters().items():
             yield name, p.detach()
 
     def snapshot(self, name: str) -> None:
-        self.snapshots[name] = memory.take(self._parameters())
+        """Of a model with an adapter "ref" is the base, which needs no copy."""
+        self.snapshots[name] = None if self.adapter and name == "ref" else memory.take(self._parameters())
 
     def use(self, name: str) -> AbstractContextManager[None]:
-        return memory.swapped(self._parameters(), self.snapshots[name])
+        snapshot = self.snapshots[name]
+        if snapshot is None:
+            assert self.adapter is not None
+            return self.adapter.off()
+        return memory.swapped(self._parameters(), snapshot)
 
     def drop(self, name: str) -> None:
         del self.snapshots[name]
@@ -260,7 +280,8 @@ class FsdpEngine:
     def state(self) -> EngineState:
         names = {p: name for name, p in self._parameters().items()}
         scalars: dict[str, Any] = {"updates": self.updates, "steps": optimizer_steps(self.optimizers, names)}
-        return EngineState(dict(self.named_shards()), optimizer_tensors(self.optimizers, names), scalars)
+        adapter = self.adapter.config if self.adapter else None
+        return EngineState(dict(self.named_shards()), optimizer_tensors(self.optimizers, names), scalars, adapter)
 
     def load_state(self, state: EngineState) -> None:
         parameters = self._parameters()

@@ -76,3 +76,8 @@ def reshard(network: nn.Module) -> None:
 def local(tensor: Tensor) -> Tensor:
     """This rank's piece."""
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def full(tensor: Tensor) -> Tensor:
+    """The tensor gathered; one that is not sharded is itself. Collective."""
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
