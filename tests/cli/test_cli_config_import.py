@@ -27,6 +27,8 @@ def test_the_file_is_written_once_and_replaced_with_force(tmp_path):
     again = rlx(tmp_path, script)
     assert (again.returncode, again.stdout) == (1, "")
     assert "error: rlx.yaml exists" in again.stderr and "--force" in again.stderr
+    beyond = rlx(tmp_path, script, "--out", "x" * 300)
+    assert beyond.returncode == 1 and "too long for a path" in beyond.stderr
     assert rlx(tmp_path, script, "--force", "--set", "MODEL_PATH=/m").returncode == 0
     assert "path: /m" in (tmp_path / "rlx.yaml").read_text()
 

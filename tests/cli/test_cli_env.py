@@ -199,6 +199,12 @@ def test_unwritable_environments_folder(rlx, envs, tmp_path):
     assert "RLX_ENVS" in done.stderr
 
 
+@pytest.mark.parametrize("words", [["ls"], ["clean", "--all"], ["which", "--extra", "plot"]])
+def test_an_environments_folder_that_cannot_be_a_path_is_one_line(rlx, envs, words):
+    done = rlx("env", *words, env=envs | {"RLX_ENVS": "/tmp/" + "x" * 300})
+    assert done.returncode == 3 and "too long for a path" in done.stderr
+
+
 def test_a_stale_lock_is_named_with_its_command(rlx, seeded, tmp_path):
     """A checkout whose pyproject.toml was edited after `uv lock` (release bump, new bound)."""
     checkout = tmp_path / "checkout"

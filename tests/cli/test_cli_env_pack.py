@@ -328,6 +328,32 @@ def test_a_manifest_cannot_name_a_wheel_that_the_lock_does_not_know(site, of_plo
     assert done.returncode == 3 and "is not the file that the lock names" in done.stderr
 
 
+def test_a_locked_wheel_cannot_be_said_to_be_built_from_a_source(site, of_plot):
+    def built(manifest: dict) -> dict:
+        wheels = [
+            w | {"built_from": w["sha256"], "sha256": hashlib.sha256(b"").hexdigest()} for w in manifest["wheels"]
+        ]
+        return manifest | {"wheels": wheels}
+
+    rewrite(
+        written(site, of_plot),
+        built,
+        {"wheels/tinyb-1.0-py3-none-any.whl": member("wheels/tinyb-1.0-py3-none-any.whl")},
+    )
+    done = site("env", "sync", "--from", "env.tar", "--offline")
+    assert done.returncode == 3 and "is not the file that the lock names" in done.stderr
+
+
+def test_a_manifest_nested_without_end_is_one_line(site):
+    path = site.folder / "env.tar"
+    with tarfile.open(path, "w") as tar:
+        entry = tarfile.TarInfo("manifest.json")
+        entry.size = 100_000
+        tar.addfile(entry, io.BytesIO(b"[" * entry.size))
+    done = site("env", "sync", "--from", "env.tar", "--offline")
+    assert done.returncode == 3 and "manifest.json cannot be read" in done.stderr
+
+
 @pytest.mark.parametrize(
     "change",
     [

@@ -105,6 +105,21 @@ def test_what_does_not_start_is_told_with_its_reason(tmp_path):
         interpreter.check(str(broken), ("fsdp",))
 
 
+def test_a_program_that_is_no_python_is_named(tmp_path):
+    other = tmp_path / "python"
+    other.write_text("#!/bin/sh\necho hello\n")
+    other.chmod(0o755)
+    with pytest.raises(EnvError, match="is no Python: it answers 'hello'"):
+        interpreter.check(str(other), ("fsdp",))
+
+
+@pytest.mark.parametrize("named", ["x" * 300, "~nobody-here/python"])
+def test_what_cannot_be_a_path_is_no_interpreter(monkeypatch, named):
+    monkeypatch.setenv("RLX_PYTHON", named)
+    with pytest.raises(EnvError, match="RLX_PYTHON="):
+        interpreter.chosen()
+
+
 def test_an_older_python_is_refused_by_its_version(tmp_path):
     """Its answer is played by a script: the probe runs on any Python 3, and only then says what does not fit."""
     old = tmp_path / "python"

@@ -36,6 +36,7 @@ def import_(
     """
     from verl_core.config.verl_import import import_script
 
+    out = user_path(out, "--out")
     if out.exists() and not force and not dry_run:
         raise UserError(f"{out} exists", "give --force to replace it, --out FILE to write another, or --dry-run")
     imported = import_script(_read(script), script.name, _variables(variables), extends, launch)

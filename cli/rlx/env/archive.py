@@ -124,7 +124,7 @@ def read_manifest(path: Path) -> Manifest:
         assert stream is not None
         try:
             return _manifest(json.loads(stream.read()))
-        except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
             raise _broken(path, f"its {MANIFEST} cannot be read ({problem})") from problem
 
 

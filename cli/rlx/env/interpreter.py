@@ -17,6 +17,7 @@ from rlx import ui
 from rlx.env import lockfile
 from rlx.env.requirements import asked_for
 from verl_core.config.errors import EnvError
+from verl_core.config.files import path_fault
 
 OF_THE_COMMAND = {"typer", "uv", "packaging", "tree-sitter", "tree-sitter-bash"}
 """The project's own dependencies that the command uses and no job does: rlx may be installed elsewhere."""
@@ -62,6 +63,8 @@ def chosen() -> str | None:
         return None
     if named == "current":
         return str(Path(sys.executable).absolute())
+    if fault := path_fault(named):
+        raise EnvError(f"RLX_PYTHON={named[:80]}: {fault}", HINT)
     place = Path(named).expanduser()
     found = shutil.which(place / "bin" / "python" if place.is_dir() else place)
     if found is None:
@@ -117,7 +120,11 @@ def _probe(python: str, names: Iterable[str]) -> dict[str, Any]:
         failed, reason = True, str(problem)
     if failed:
         raise EnvError(f"RLX_PYTHON={python} does not start: {reason}", HINT)
-    found: dict[str, Any] = json.loads(done.stdout)
+    try:
+        found: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        said = " ".join(done.stdout.split())[:80] or "nothing"
+        raise EnvError(f"RLX_PYTHON={python} is no Python: it answers {said!r}", HINT) from None
     return found
 
 

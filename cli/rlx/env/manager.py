@@ -19,7 +19,7 @@ from typing import Any
 from rlx import ui
 from rlx.env import bytecode, folder_lock, lockfile, preflight, resolution, uv
 from verl_core.config.errors import EnvError
-from verl_core.config.files import cache_dir, lock_dir
+from verl_core.config.files import cache_dir, lock_dir, path_fault
 
 MARKER = "rlx-env.json"
 ENOUGH_LINKED = 0.2
@@ -51,8 +51,10 @@ class Environment:
 
 
 def envs_dir() -> Path:
-    """Where environments live: RLX_ENVS, else `envs` in rlx's cache folder."""
+    """Where environments live: RLX_ENVS, else `envs` in rlx's cache folder. EnvError for what cannot be a path."""
     moved = os.environ.get("RLX_ENVS")
+    if moved and (fault := path_fault(moved)):
+        raise EnvError(f"RLX_ENVS={moved[:80]}: {fault}", "RLX_ENVS=/a/writable/folder moves environments")
     return Path(moved).expanduser().absolute() if moved else cache_dir() / "envs"
 
 

@@ -76,14 +76,17 @@ def _check_fits(path: Path, manifest: Manifest) -> None:
 
 
 def _compare(path: Path, manifest: Manifest, wanted: Environment) -> Contents:
-    """Which of the wanted packages the archive has. EnvError for a wheel that the lock does not know."""
+    """Which of the wanted packages the archive has. EnvError for a wheel that the lock does not know.
+
+    What a source became nobody can foresee, so the word of the archive counts for packages that are locked as a source.
+    """
     have = {(wheel.name, wheel.version): wheel for wheel in manifest.wheels}
     found = Contents([], [])
     for file in select(wanted.extras, Target.here()):
         wheel = have.get((file.name, file.version))
         if wheel is None:
             found.lacking.append(file)
-        elif (wheel.built_from or wheel.sha256) in file.hashes:
+        elif (wheel.sha256 if file.is_wheel else wheel.built_from) in file.hashes:
             found.wheels.append(wheel)
         else:
             raise EnvError(f"{path}: {wheel.file} is not the file that the lock names", "pack it again")
