@@ -42,7 +42,9 @@ def test_ragged_attention_against_float32(heads, kv_heads, D, window, lengths):
     new = lambda h: torch.randn(sum(lengths), h, D, device=CUDA, dtype=torch.bfloat16, requires_grad=True)  # noqa: E731
     q, k, v, weight = new(heads), new(kv_heads), new(kv_heads), new(heads).detach()
     packing = Packing(lengths, CUDA)
-    out = cudnn_ragged.attention(q, k, v, packing.cu_B1, packing.longest, D**-0.5, window)
+    out = cudnn_ragged.attention(
+        q, k, v, packing.cu_B1, packing.cu_B1, packing.longest, packing.longest, D**-0.5, window
+    )
     grads = torch.autograd.grad((out * weight).sum(), (q, k, v))
     want = reference(q, k, v, lengths, window)
     want_grads = torch.autograd.grad((want * weight).sum(), (q, k, v))
@@ -55,7 +57,7 @@ def test_both_kernels_agree_under_compile():
     packing = Packing(lengths, CUDA)
     q, k, v = (torch.randn(sum(lengths), h, 64, device=CUDA, dtype=torch.bfloat16) for h in (8, 2, 2))
     cu, longest = packing.cu_B1, packing.longest
-    ours = torch.compile(lambda: cudnn_ragged.attention(q, k, v, cu, longest, 0.125, 0), fullgraph=True)()
+    ours = torch.compile(lambda: cudnn_ragged.attention(q, k, v, cu, cu, longest, longest, 0.125, 0), fullgraph=True)()
     assert far(ours, varlen_attn(q, k, v, cu, cu, longest, longest, window_size=(-1, 0))) < 5e-3
 
 

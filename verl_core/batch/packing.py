@@ -51,18 +51,20 @@ def micro_batches(
     if (sequences is None) == (tokens is None):
         raise ValueError(f"give exactly one of sequences and tokens (got {sequences} and {tokens})")
     if tokens is not None:
-        return _bins(length, tokens, ranks)
+        check_fits(length, tokens, ranks)
+        return _bins(length, tokens * ranks)
     if sequences is None or sequences < 1:
         raise ValueError(f"a micro-batch cannot hold {sequences} sequences")
     sequences *= ranks
     return [list(range(s, min(s + sequences, len(length)))) for s in range(0, len(length), sequences)]
 
 
-def _bins(length: list[int], tokens_a_rank: int, ranks: int) -> list[list[int]]:
+def check_fits(length: Sequence[int], tokens_a_rank: int, ranks: int = 1) -> None:
+    """Raises UserError when a sequence is longer than the token budget of the ranks that work on it, ValueError for a
+    budget < 1."""
     if tokens_a_rank < 1:
         raise ValueError(f"a micro-batch cannot hold {tokens_a_rank} tokens")
-    tokens = tokens_a_rank * ranks
-    if too_long := [n for n in length if n > tokens]:
+    if too_long := [n for n in length if n > tokens_a_rank * ranks]:
         budget = f"actor.ppo_max_token_len_per_gpu={tokens_a_rank}" + (f" x {ranks} ranks" if ranks > 1 else "")
         enough = -(-max(too_long) // ranks)
         raise UserError(
@@ -71,6 +73,9 @@ def _bins(length: list[int], tokens_a_rank: int, ranks: int) -> list[list[int]]:
             hint=f"set actor.ppo_max_token_len_per_gpu={enough} or more (and so the critic's and the log-prob "
             "keys), or lower data.max_prompt_length or data.max_response_length",
         )
+
+
+def _bins(length: list[int], tokens: int) -> list[list[int]]:
     bins: list[list[int]] = []
     room: list[tuple[int, int]] = []  # (tokens left, bin), ascending: the first that is large enough fits best
     for s in sorted(range(len(length)), key=lambda s: -length[s]):

@@ -28,13 +28,20 @@ def usable(device: torch.device) -> bool:
     return cudnn is not None and device.type == "cuda" and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
-def attention(q: Tensor, k: Tensor, v: Tensor, cu_B1: Tensor, longest: int, scale: float, window: int) -> Tensor:
-    """Causal attention within each sequence of a packed row. q [N, H, D]; k, v [N, K, D]; bf16 or fp16, D <= 128.
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, cu_B1: Tensor, key_cu_B1: Tensor, longest: int, longest_keys: int, scale: float,
+    window: int,
+) -> Tensor:  # fmt: skip
+    """Causal attention within each sequence of a packed row. q [N, H, D]; k, v [M, K, D]; bf16 or fp16, D <= 128.
 
-    cu_B1: offsets of the sequences, int32; sequences of no token may stand at the end. longest: at least the longest
-    one. window: a token sees itself and window-1 before it; 0: all. Returns [N, H, D].
+    cu_B1, key_cu_B1: offsets of the sequences in q and in k and v, int32; sequences of no token may stand at the end.
+    They are one tensor where a sequence has as many keys as queries; else its last query stands at its last key.
+    longest, longest_keys: at least the longest ones. window: a token sees itself and window-1 before it; 0: all.
+    Returns [N, H, D]. Gradients of keys behind the last sequence are undefined.
     """
-    out_NHD: Tensor = torch.ops.rlx.ragged_attention(q, k, v, cu_B1, longest, scale, window)[0]
+    out_NHD: Tensor = torch.ops.rlx.ragged_attention(
+        q, k, v, cu_B1, key_cu_B1, longest, longest_keys, scale, window
+    )[0]  # fmt: skip
     return out_NHD
 
 
@@ -46,6 +53,10 @@ class Shape:
     dtype: torch.dtype
     B: int
     T: int
+    keys: int
+    """The longest sequence's keys."""
+    aligned: bool
+    """Whether a sequence has as many keys as queries."""
     heads: int
     kv_heads: int
     D: int
@@ -54,11 +65,16 @@ class Shape:
     deterministic: bool
 
     @classmethod
-    def of(cls, q: Tensor, k: Tensor, cu_B1: Tensor, longest: int, scale: float, window: int) -> Shape:
+    def of(
+        cls, q: Tensor, k: Tensor, cu_B1: Tensor, key_cu_B1: Tensor, longest: int, longest_keys: int, scale: float,
+        window: int,
+    ) -> Shape:  # fmt: skip
         deterministic = torch.are_deterministic_algorithms_enabled()
+        aligned = cu_B1.data_ptr() == key_cu_B1.data_ptr()
         _, heads, D = q.shape
         return cls(
-            q.device, q.dtype, len(cu_B1) - 1, longest, heads, k.shape[1], D, scale, window, deterministic
+            q.device, q.dtype, len(cu_B1) - 1, longest, longest_keys, aligned, heads, k.shape[1], D, scale, window,
+            deterministic,
         )  # fmt: skip
 
 
@@ -72,46 +88,47 @@ class Graph:
         self.graph = cudnn.pygraph(
             handle=_handle(shape.device), io_data_type=self.io, intermediate_data_type=f32, compute_data_type=f32
         )
-        self.length = self._plain("length", shape.B, cudnn.data_type.INT32)
+        self.lengths = {n: self._plain(f"length_{n}", shape.B, cudnn.data_type.INT32) for n in ("q", "kv")}
         self.offsets = {n: self._plain(f"at_{n}", shape.B + 1, cudnn.data_type.INT64) for n in ("q", "kv", "stats")}
 
     def _plain(self, name: str, n: int, kind: Any) -> Any:
         return self.graph.tensor(name=name, dim=[n, 1, 1, 1], stride=[1, 1, 1, 1], data_type=kind)
 
-    def _layout(self, heads: int, D: int) -> tuple[list[int], list[int]]:
-        B, T = self.shape.B, self.shape.T
-        return [B, heads, T, D], [T * heads * D, D, heads * D, 1]
+    def _layout(self, T: int, heads: int, D: int) -> tuple[list[int], list[int]]:
+        return [self.shape.B, heads, T, D], [T * heads * D, D, heads * D, 1]
 
     def rows(self, name: str, offset: str) -> Any:
         """An input like q ("q"), like k and v ("kv"), or the softmax statistics ("stats")."""
-        heads, D, kind = self._form(offset)
-        dim, stride = self._layout(heads, D)
+        *layout, kind = self._form(offset)
+        dim, stride = self._layout(*layout)
         t = self.graph.tensor(name=name, dim=dim, stride=stride, data_type=kind)
         t.set_ragged_offset(self.offsets[offset])
         return t
 
     def output(self, tensor: Any, offset: str) -> Any:
-        heads, D, kind = self._form(offset)
-        dim, stride = self._layout(heads, D)
+        *layout, kind = self._form(offset)
+        dim, stride = self._layout(*layout)
         tensor.set_output(True).set_dim(dim).set_stride(stride).set_data_type(kind)
         tensor.set_ragged_offset(self.offsets[offset])
         return tensor
 
-    def _form(self, offset: str) -> tuple[int, int, Any]:
+    def _form(self, offset: str) -> tuple[int, int, int, Any]:
         s = self.shape
         return {
-            "q": (s.heads, s.D, self.io),
-            "kv": (s.kv_heads, s.D, self.io),
-            "stats": (s.heads, 1, cudnn.data_type.FLOAT),
+            "q": (s.T, s.heads, s.D, self.io),
+            "kv": (s.keys, s.kv_heads, s.D, self.io),
+            "stats": (s.T, s.heads, 1, cudnn.data_type.FLOAT),
         }[offset]
 
     def mask(self) -> dict[str, Any]:
         """Causal, windowed, and blind to what lies behind a sequence."""
+        corner = cudnn.diagonal_alignment
         return {
             "attn_scale": self.shape.scale,
             "use_padding_mask": True,
-            "seq_len_q": self.length,
-            "seq_len_kv": self.length,
+            "seq_len_q": self.lengths["q"],
+            "seq_len_kv": self.lengths["kv"],
+            "diagonal_alignment": corner.TOP_LEFT if self.shape.aligned else corner.BOTTOM_RIGHT,
             "diagonal_band_right_bound": 0,
             "diagonal_band_left_bound": self.shape.window or None,
         }
@@ -123,7 +140,7 @@ class Graph:
         g.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
         g.check_support()
         g.build_plans()
-        slots = [*tensors, self.length, *self.offsets.values()]
+        slots = [*tensors, *self.lengths.values(), *self.offsets.values()]
         return Plan(g, [t.get_uid() for t in slots], g.get_workspace_size())
 
 
@@ -133,11 +150,15 @@ class Plan:
     uids: list[int]
     workspace: int
 
-    def run(self, shape: Shape, tensors: list[Tensor], cu_B1: Tensor) -> None:
+    def run(self, shape: Shape, tensors: list[Tensor], cu_B1: Tensor, key_cu_B1: Tensor) -> None:
         """`tensors` in the order the plan was made with."""
         factor_3 = _offset_factors(shape.device, shape.heads, shape.kv_heads, shape.D)
         at_3B1 = cu_B1.to(torch.int64) * factor_3[:, None]
-        pointers = [t.data_ptr() for t in (*tensors, cu_B1.diff(), *at_3B1)]
+        q_B = kv_B = cu_B1.diff()
+        if not shape.aligned:
+            kv_B = key_cu_B1.diff()
+            at_3B1[1] = key_cu_B1.to(torch.int64) * factor_3[1]
+        pointers = [t.data_ptr() for t in (*tensors, q_B, kv_B, *at_3B1)]
         workspace = torch.empty(max(self.workspace, 1), dtype=torch.uint8, device=shape.device)
         self.graph.execute(
             dict(zip(self.uids, pointers, strict=True)), workspace.data_ptr(), handle=_handle(shape.device)
@@ -169,14 +190,14 @@ def _forward_plan(shape: Shape) -> Plan:
 
 
 @cache
-def _backward_plan(shape: Shape, tokens: int) -> Plan:
-    """`tokens` bounds the length of the row and sizes the workspace."""
+def _backward_plan(shape: Shape, tokens: int, keys: int) -> Plan:
+    """`tokens` and `keys` bound the lengths of q and of k and size the workspace."""
     g = Graph(shape)
     q, k, v = g.rows("q", "q"), g.rows("k", "kv"), g.rows("v", "kv")
     out, d_out, stats = g.rows("out", "q"), g.rows("d_out", "q"), g.rows("stats", "stats")
     d_q, d_k, d_v = g.graph.sdpa_backward(
         name="backward", q=q, k=k, v=v, o=out, dO=d_out, stats=stats,
-        max_total_seq_len_q=tokens, max_total_seq_len_kv=tokens,
+        max_total_seq_len_q=tokens, max_total_seq_len_kv=keys,
         use_deterministic_algorithm=shape.deterministic, **g.mask(),
     )  # fmt: skip
     return g.plan([q, k, v, out, d_out, stats, g.output(d_q, "q"), g.output(d_k, "kv"), g.output(d_v, "kv")])
@@ -184,53 +205,49 @@ def _backward_plan(shape: Shape, tokens: int) -> Plan:
 
 @torch.library.custom_op("rlx::ragged_attention", mutates_args=())
 def _forward(
-    q: Tensor, k: Tensor, v: Tensor, cu_B1: Tensor, longest: int, scale: float, window: int
-) -> tuple[Tensor, Tensor]:
+    q: Tensor, k: Tensor, v: Tensor, cu_B1: Tensor, key_cu_B1: Tensor, longest: int, longest_keys: int, scale: float,
+    window: int,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-    shape = Shape.of(q, k, cu_B1, longest, scale, window)
+    shape = Shape.of(q, k, cu_B1, key_cu_B1, longest, longest_keys, scale, window)
     out, stats = torch.empty_like(q), q.new_empty(*q.shape[:2], 1, dtype=torch.float32)
-    _forward_plan(shape).run(shape, [q, k, v, out, stats], cu_B1)
+    _forward_plan(shape).run(shape, [q, k, v, out, stats], cu_B1, key_cu_B1)
     return out, stats
 
 
 @_forward.register_fake
-def _(q, k, v, cu_B1, longest, scale, window):  # type: ignore[no-untyped-def]
+def _(q, k, v, cu_B1, key_cu_B1, longest, longest_keys, scale, window):  # type: ignore[no-untyped-def]
     return q.new_empty(q.shape), q.new_empty(*q.shape[:2], 1, dtype=torch.float32)
 
 
 @torch.library.custom_op("rlx::ragged_attention_backward", mutates_args=())
 def _backward(
-    d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, stats: Tensor, cu_B1: Tensor, longest: int,
-    scale: float, window: int,
+    d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, stats: Tensor, cu_B1: Tensor, key_cu_B1: Tensor,
+    longest: int, longest_keys: int, scale: float, window: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     q, k, v, d_out = q.contiguous(), k.contiguous(), v.contiguous(), d_out.contiguous()
-    shape = Shape.of(q, k, cu_B1, longest, scale, window)
+    shape = Shape.of(q, k, cu_B1, key_cu_B1, longest, longest_keys, scale, window)
     d_q, d_k, d_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
-    tokens = 1 << (len(q) - 1).bit_length()  # powers of two: few plans
-    _backward_plan(shape, tokens).run(shape, [q, k, v, out, d_out, stats, d_q, d_k, d_v], cu_B1)
+    tokens, keys = (1 << (len(x) - 1).bit_length() for x in (q, k))  # powers of two: few plans
+    _backward_plan(shape, tokens, keys).run(shape, [q, k, v, out, d_out, stats, d_q, d_k, d_v], cu_B1, key_cu_B1)
     return d_q, d_k, d_v
 
 
 @_backward.register_fake
-def _(d_out, q, k, v, out, stats, cu_B1, longest, scale, window):  # type: ignore[no-untyped-def]
+def _(d_out, q, k, v, out, stats, cu_B1, key_cu_B1, longest, longest_keys, scale, window):  # type: ignore[no-untyped-def]
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
 def _save(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, cu_B1, *rest = inputs
-    ctx.save_for_backward(q, k, v, *output, cu_B1)
+    q, k, v, cu_B1, key_cu_B1, *rest = inputs
+    ctx.save_for_backward(q, k, v, *output, cu_B1, key_cu_B1)
     ctx.rest = rest
 
 
 def _gradient(ctx: Any, d_out: Tensor, _: Tensor) -> tuple:
-    q, k, v, out, stats, cu_B1 = ctx.saved_tensors
-    return (
-        *torch.ops.rlx.ragged_attention_backward(d_out, q, k, v, out, stats, cu_B1, *ctx.rest),
-        None,
-        None,
-        None,
-        None,
-    )
+    q, k, v, out, stats, *cu = ctx.saved_tensors
+    grads = torch.ops.rlx.ragged_attention_backward(d_out, q, k, v, out, stats, *cu, *ctx.rest)
+    return *grads, *(None,) * 6
 
 
 _forward.register_autograd(_gradient, setup_context=_save)

@@ -1,0 +1,125 @@
+"""Packed rows in which answers share their prompt: it stands once in the row, and its keys and values are seen by every
+answer of its group.
+
+    row     | prompt A | prompt B | answer A1 | answer A2 | answer B1 | padding |
+    keys    | A | B | A A1 | A A2 | B B1 | padding |
+
+Everything but attention is a matter of single tokens and sees the row alone. For attention the keys are laid out anew,
+the prompt's in front of each answer's: then each answer is a sequence with more keys than queries whose last query
+stands at its last key, as the ragged kernels know it, and windows count an answer's own positions by themselves. Copies
+of keys are small (few key heads) where merging two softmaxes by their sums would pass over the outputs of all heads,
+and autograd adds up what the answers send back to the one prompt.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from verl_core.models.packing import Attend, Packing, power_of_two, sent
+from verl_core.models.ulysses import Split
+
+
+class SharedPacking(Packing):
+    """A `Packing` whose segments are prompts, then answers. `prompt_of` says which prompt an answer goes on from; -1:
+    none (it is a sequence of its own, or padding). There is at least one prompt, and no segment is empty."""
+
+    def __init__(
+        self,
+        prompt_length: tuple[int, ...],
+        answer_length: tuple[int, ...],
+        prompt_of: tuple[int, ...],
+        device: torch.device,
+        split: Split | None = None,
+    ):
+        super().__init__((*prompt_length, *answer_length), device, split)
+        self.prompt_length, self.answer_length, self.prompt_of = prompt_length, answer_length, prompt_of
+        self.before = tuple(prompt_length[p] if p >= 0 else 0 for p in prompt_of)
+        answer_keys = (b + n for b, n in zip(self.before, answer_length, strict=True))
+        self.key_cu_B1, self.longest_keys = self._offsets((*prompt_length, *answer_keys))
+        self.row_of_key_M = sent(self._rows_of_keys(), device)
+
+    def continued(self) -> tuple[Tensor, Tensor]:
+        P = len(self.prompt_length)
+        goes_on_from = (*range(P), *(p if p >= 0 else P + a for a, p in enumerate(self.prompt_of)))
+        return torch.tensor(goes_on_from), torch.tensor((0,) * P + self.before)
+
+    def _rows_of_keys(self) -> Tensor:
+        """The row's token in each place of the keys; behind them, up to a power of two (so that compiled layers see few
+        lengths), a place behind the row."""
+        length_S = torch.tensor(self.length_S)
+        start_S = length_S.cumsum(0) - length_S
+        from_S, before_S = self.continued()
+        starts = torch.stack([start_S[from_S], start_S], 1).flatten()  # of two pieces a segment
+        lengths = torch.stack([before_S, length_S], 1).flatten()
+        M = int(lengths.sum())
+        rows = torch.full((power_of_two(M),), int(length_S.sum()))
+        rows[:M] = torch.repeat_interleave(starts - (lengths.cumsum(0) - lengths), lengths) + torch.arange(M)
+        return rows
+
+    def keys(self, x_NKD: Tensor) -> Tensor:
+        spread: Tensor = _Spread.apply(x_NKD, self.row_of_key_M)
+        return spread
+
+    def padded(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, window: int | None, attend: Attend) -> Tensor:
+        """Prompts among themselves, then answers over [prompt, answer], each padded for itself."""
+        cut = sum(self.prompt_length)
+        prompts, answers = self._prompts, self._answers
+        out_prompts = prompts.padded(q_NHD[:cut], k_NKD[:cut], v_NKD[:cut], window, attend)
+        q = answers.pad(q_NHD[cut:])
+        k, v = (
+            torch.cat([prompts.pad(x[:cut]).index_select(0, self._prompt_of_A), answers.pad(x[cut:])], 1)
+            for x in (k_NKD, v_NKD)
+        )
+        distance = self._distance
+        mask = distance >= 0 if window is None else (distance >= 0) & (distance < window)
+        out = attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask)
+        return torch.cat([out_prompts, answers.unpad(out.transpose(1, 2))])
+
+    @cached_property
+    def _prompts(self) -> Packing:
+        return Packing(self.prompt_length, self.device)
+
+    @cached_property
+    def _answers(self) -> Packing:
+        return Packing(self.answer_length, self.device)
+
+    @cached_property
+    def _prompt_of_A(self) -> Tensor:
+        return torch.tensor(self.prompt_of, device=self.device).clamp(min=0)
+
+    @cached_property
+    def _distance(self) -> Tensor:
+        """How far a padded answer's query stands behind each key of its padded prompt and of the answer; negative for
+        keys that it does not see, padding among them. A row of padding sees at least itself, so that its softmax is
+        one. Shape [answers, 1, T, P + T]."""
+        T, P = self._answers.T, self._prompts.T
+        query_T, key_P = torch.arange(T, device=self.device), torch.arange(P, device=self.device)
+        before_A = torch.tensor(self.before, device=self.device)
+        to_prompt_ATP = before_A[:, None, None] + query_T[:, None] - key_P
+        hidden_A1P = (key_P >= before_A[:, None])[:, None]
+        own_TT = query_T[:, None] - query_T
+        own_ATT = own_TT.expand(len(before_A), T, T)
+        return torch.cat([to_prompt_ATP.masked_fill(hidden_A1P, -1), own_ATT], -1)[:, None]
+
+
+class _Spread(torch.autograd.Function):
+    """Rows to the places that read them, several for a prompt's. The gradients of a row add up in float32, of however
+    many answers they are sums; what lies behind the last key has none, whatever a kernel left there."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, row_of_place: Tensor) -> Tensor:
+        ctx.save_for_backward(row_of_place)
+        ctx.rows = len(x)
+        return x.index_select(0, row_of_place.clamp(max=len(x) - 1))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        (row_of_place,) = ctx.saved_tensors
+        total = torch.zeros(
+            ctx.rows + 1, *grad.shape[1:], dtype=torch.promote_types(grad.dtype, torch.float32), device=grad.device
+        )
+        return total.index_add_(0, row_of_place, grad.to(total.dtype))[: ctx.rows].to(grad.dtype), None
