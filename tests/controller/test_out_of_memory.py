@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from verl_core.controller.executors.memory import out_of_memory
+from verl_core.controller.out_of_memory import out_of_memory
 
 
 def cpu_error() -> RuntimeError:

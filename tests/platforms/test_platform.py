@@ -19,7 +19,21 @@ def test_cpu_platform_names_what_follows_from_it():
         torch.float32,
     )
     assert cpu.hardware
-    assert 0.01 < cpu.memory_stats()["max_memory_allocated_gb"] < 1000
+
+
+def test_a_peak_starts_again_and_what_is_freed_is_not_held():
+    cpu = current("cpu")
+    cpu.reset_peak()
+    before = cpu.memory()
+    block = torch.ones(25_000_000)  # 100 MB
+    held = cpu.memory()
+    del block
+    after = cpu.memory()
+    assert held.allocated - before.allocated > 90e6 and held.allocated - after.allocated > 90e6
+    assert after.peak - before.allocated > 90e6
+    cpu.reset_peak()
+    again = cpu.memory()
+    assert again.peak - again.allocated < 50e6 and again.reserved == again.allocated
 
 
 def test_a_gpu_that_is_not_there_is_refused():

@@ -114,6 +114,9 @@ def _cluster(said: Said, e: RlxConfig) -> Iterator[str]:
             yield f"{shown}: no such pool; cluster.pools has {', '.join(pools)}"
     for name in sorted(set(pools) - {get(e, key) for key in roles}):
         yield f"cluster.pools.{name}: no role runs there; set one of {', '.join(roles)} to it, or remove it"
+    for rank in e.trainer.profile_ranks if e.trainer.profile_steps else ():
+        if rank >= total_ranks(e):
+            yield f"{said('trainer.profile_ranks')}: there is no rank {rank}; the last one is {total_ranks(e) - 1}"
     if e.cluster.executor == "local" and total_ranks(e) > 1:
         yield f"{said('cluster.executor')} runs one rank, but {_sum(pools)}: set cluster.executor=ray"
 
@@ -181,6 +184,10 @@ def _adapter(said: Said, e: RlxConfig) -> Iterator[str]:
     """LoRA and what it cannot be combined with."""
     if e.model.lora_rank and e.actor.strategy == "megatron":
         yield f"{said('model.lora_rank')}: adapters are trained by {said('actor.strategy')} not, but by fsdp"
+    if e.model.lora_adapter_path is not None and not e.model.lora_rank:
+        yield f"{said('model.lora_adapter_path')} needs model.lora_rank, and lora_alpha: those of its adapter_config.json"
+    if e.model.lora_rank and not e.model.target_modules:
+        yield f"{said('model.target_modules')} names no module; all-linear is the default"
 
 
 def _ranks(e: RlxConfig, pool: str | None) -> int:

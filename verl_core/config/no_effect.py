@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from verl_core.config.catalogue import entry, names
 from verl_core.config.effective import effective, get, uses_reference, uses_rollout
-from verl_core.config.schema import RlxConfig, ValKwargs
+from verl_core.config.schema import PoolConfig, RlxConfig, ValKwargs
 from verl_core.config.typed import leaf_types
 
 _PRESET_KEYS = {key for name in names("algorithm") for key in (entry("algorithm", name).options or ())}
@@ -50,6 +50,21 @@ def _engine_log_probs(c: RlxConfig) -> bool:
     float32 = all((dtype or unset) == "float32" for dtype in (r.dtype, c.actor.fsdp_config.dtype))
     own = r.engine == "hf" and r.top_p == 1.0 and r.top_k == -1 and float32
     return r.old_log_prob == "rollout" or (r.old_log_prob == "auto" and own)
+
+
+def _shard_rule(role: str) -> Rule:
+    """Gradients of a rank that has a whole copy of the parameters are not cut."""
+
+    def whole(c: RlxConfig) -> bool:
+        pool = c.cluster.pools.get(get(c, role).pool)
+        return get(c, f"{role}.fsdp_config.fsdp_size") == 1 or pool == PoolConfig(1, 1)
+
+    return Rule(
+        (f"{role}.fsdp_config.reduce_gradients",),
+        whole,
+        f"{role}.fsdp_config.fsdp_size=-1 and cluster.n_gpus_per_node=2 or more",
+        also=("cluster.nproc", "cluster.nnodes"),
+    )
 
 
 def _val_default(name: str) -> Condition:
@@ -207,12 +222,18 @@ RULES = [
         lambda c: c.trainer.total_training_steps is not None,
         "trainer.total_training_steps=null",
     ),
+    Rule(
+        ("trainer.profile_ranks", "trainer.profile_memory"),
+        lambda c: not c.trainer.profile_steps,
+        "trainer.profile_steps=[3] or other steps",
+    ),
     Rule(("trainer.parity_threshold",), lambda c: c.trainer.parity == "off", "trainer.parity=error or warn"),
     Rule(
         tuple(f"{role}.fsdp_config.{what}_offload" for role in ("actor", "critic") for what in ("param", "optimizer")),
         lambda c: c.trainer.device == "cpu",
         "trainer.device=auto or cuda",
     ),
+    *(_shard_rule(role) for role in ("actor", "critic")),
     Rule(
         ("trainer.max_ckpt_to_keep",),
         lambda c: c.trainer.save_freq == 0,

@@ -97,6 +97,8 @@ RANGES: dict[str, tuple[str, tuple[float, ...]]] = {
     "trainer.max_ckpt_to_keep": (_COUNT, ()),
     "trainer.log_rollouts": (_NON_NEGATIVE, (-1,)),
     "trainer.parity_threshold": (_POSITIVE, ()),
+    "trainer.profile_steps[*]": (_COUNT, ()),
+    "trainer.profile_ranks[*]": (_NON_NEGATIVE, ()),
 }
 _PATTERNS = [
     (re.compile(re.escape(pattern).replace(r"\*", r".+")), interval, special)

@@ -109,15 +109,15 @@ class ModelConfig:
     use_liger: bool = False
     """Liger's fused kernels for norms, rotary embeddings and gated MLPs."""
     lora_rank: int = 0
-    """Rank of the low-rank adapter trained in place of the whole model (arXiv 2106.09685); 0: no adapter."""
+    """Rank of the low-rank adapter that the actor trains in place of the whole model (arXiv 2106.09685); 0: none."""
     lora_alpha: int = 16
     """The adapter's output is scaled by lora_alpha / lora_rank (>= 1)."""
     target_modules: str | list[str] = "all-linear"
-    """Modules that get an adapter: their names, or all-linear for every linear layer but the head."""
+    """Linear layers that get an adapter, by name or the end of it (q_proj); all-linear: all but the output layer."""
     exclude_modules: list[str] | None = None
-    """Modules that get none."""
+    """Layers that get none: names, or parts of them (layers.0)."""
     lora_adapter_path: str | None = None
-    """Adapter folder to start from; null: a fresh one."""
+    """Folder of an adapter, as peft writes it, to start from; null: a fresh one. KL is still measured to the base."""
 
 
 @dataclass
@@ -330,6 +330,12 @@ class TrainerConfig:
     """Compare engine and trainer log-probs at step 0: error ends the run with exit 4."""
     parity_threshold: float | None = None
     """Largest mean |difference|; null: 1e-4 when both sides are float32, else 0.15."""
+    profile_steps: list[int] = field(default_factory=list)
+    """Steps (>= 1) of which a trace is written to <run>/profile/step_N_rank_R.json.gz."""
+    profile_ranks: list[int] = field(default_factory=lambda: [0])
+    """Ranks (>= 0) that write one, counted through all pools."""
+    profile_memory: bool = False
+    """Draw the memory that is allocated in the traces as well."""
 
 
 @dataclass

@@ -4,6 +4,7 @@ stays in here."""
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
@@ -13,7 +14,9 @@ from torch import Tensor
 from verl_core.algorithms.loss import Loss, Need, Totals
 from verl_core.batch import Batch
 from verl_core.batch.packing import balance
+from verl_core.controller.accounting import Costs
 from verl_core.controller.executors import WorkerGroup
+from verl_core.controller.phases import forward_phase, update_phase
 from verl_core.rollout.protocol import Completion, TokenRequest
 from verl_core.training.protocol import MicroBatching
 
@@ -23,14 +26,22 @@ _HERE_ONLY = ("trajectory_blob",)
 
 class Role:
     """`together`: that many neighbouring ranks split their rows, and are given the same sequences; the first of them
-    answers."""
+    answers. `costs`: what balances them, and counts in `asked`; None: tokens do."""
 
-    def __init__(self, name: str, group: WorkerGroup, together: int = 1):
-        self.name, self.group, self.together = name, group, together
+    def __init__(self, name: str, group: WorkerGroup, together: int = 1, costs: Costs | None = None):
+        self.name, self.group, self.together, self.costs = name, group, together, costs
+        self.asked: defaultdict[str, float] = defaultdict(float)  # FLOPs by phase
 
-    def _shares(self, batch: Batch) -> list[list[int]]:
+    def _shares(self, batch: Batch, phase: str) -> list[list[int]]:
         """Sequences of each group of ranks."""
-        return balance(batch.length_S, self.group.size // self.together)
+        groups = self.group.size // self.together
+        if self.costs is None:
+            return balance(batch.length_S, groups)
+        flops = self.costs.of(phase)
+        answers_S = batch.sum_S(batch["mask_N"])
+        cost_S = [flops.sequence(n, a) for n, a in zip(batch.length_S.tolist(), answers_S.tolist(), strict=True)]
+        self.asked[phase] += sum(cost_S)
+        return balance(cost_S, groups)
 
     def _dealt(self, shares: list[list[int]], batch: Batch, *rest: Any) -> list[tuple]:
         """A call's arguments rank by rank."""
@@ -46,7 +57,7 @@ class Role:
         snapshot: str | None = None,
     ) -> dict[Need, Tensor]:
         """Per-token quantities [N] in the order of the batch, whatever ranks computed them."""
-        shares = self._shares(batch)
+        shares = self._shares(batch, forward_phase(self.name, snapshot))
         dealt = self._dealt(shares, batch, want, temperature, micro, snapshot)
         parts = (await self.group.scatter("forward", dealt))[:: self.together]
         place_N = batch.token_index(torch.tensor([i for share in shares for i in share], dtype=torch.int64))
@@ -58,7 +69,8 @@ class Role:
 
     async def step(self, batch: Batch, loss: Loss, totals: Totals) -> dict[str, float]:
         """One optimizer step on a mini-batch. Metrics are already joined over ranks."""
-        return (await self.group.scatter("step", self._dealt(self._shares(batch), batch, loss, totals)))[0]
+        shares = self._shares(batch, update_phase(self.name))
+        return (await self.group.scatter("step", self._dealt(shares, batch, loss, totals)))[0]
 
     async def plan_schedule(self, optimizer_steps: int) -> None:
         await self.group.call("plan_schedule", self.name, optimizer_steps)

@@ -13,10 +13,12 @@ from verl_core.checkpoint.store import CheckpointStore
 from verl_core.config.effective import settled, token_split
 from verl_core.config.schema import RlxConfig
 from verl_core.controller import parity
+from verl_core.controller.accounting import Accounts, costs_of
 from verl_core.controller.buffer import ReplayBuffer
 from verl_core.controller.executors import Executor, WorkerGroup
 from verl_core.controller.executors.base import placements
 from verl_core.controller.executors.local import LocalExecutor
+from verl_core.controller.profiler import Profiler
 from verl_core.controller.roles import Role, Rollout
 from verl_core.controller.saving import Progress, Saver
 from verl_core.controller.sources import GroupMaker, RolloutSource, val_sampling
@@ -121,6 +123,10 @@ class Run:
         pools = self.generation.groups
         critic = Role("critic", pools[settled(c.critic.pool)], token_split(c.critic)) if c.critic.enable else None
         ref = Role("ref", pools[settled(c.ref.pool)], token_split(c.actor)) if self._own_reference() else None
+        self.accounts = Accounts([role for role in (self.generation.actor, ref, critic) if role], pools)
+        for role in self.accounts.roles:
+            role.costs = costs_of(c, role.name, self.generation.model_folder)
+        self.profiler = Profiler(c.trainer, pools, self.run_dir)
         trained = [self.generation.actor, *([critic] if critic else [])]
         for role in trained:
             await role.plan_schedule(optimizer_steps(c, self.total_steps, role.name))
@@ -138,6 +144,7 @@ class Run:
 
         await self.rollout.push_weights(self.progress.version)
         self.updater.old_from_rollout = await self._hold_parity(dataset)
+        await self.accounts.start()
         self.records.start(self._hardware(), {k: p.content_hash() for k, p in prompts.items()}, resume_step)
         self._trackers = build_trackers(
             c.trainer, self.run_dir, resume_step, self.json_mode, self.total_steps, dataclasses.asdict(c)
@@ -200,14 +207,16 @@ class Run:
         ]  # fmt: skip
         self.records.write_rollouts(step, rows, self.config.trainer.log_rollouts)
 
-    def log(self, metrics: dict[str, float], batch: Batch | None = None) -> None:
+    async def log(self, metrics: dict[str, float], batch: Batch | None = None) -> None:
         """One line of metrics for the step the run has reached."""
         assert self._trackers is not None
         tokens, produced = (batch.N, int(batch["mask_N"].sum())) if batch else (0, 0)
         ranks = sum(g.size for g in self.generation.groups.values())
         place = {"training/global_step": self.progress.step, "training/epoch": self.source.loader.epoch}
-        memory = {f"perf/{k}": v for k, v in current(self.config.trainer.device).memory_stats().items()}
-        self._trackers.log(self.progress.step, metrics | place | memory | self.timer.end_step(tokens, produced, ranks))
+        memory = await self.accounts.memory()
+        timing = self.timer.end_step(tokens, produced, ranks)
+        used = self.accounts.utilisation(timing)
+        self._trackers.log(self.progress.step, metrics | place | memory | timing | used)
 
     def finish(self, exit_code: int, reason: str) -> dict[str, Any]:
         """Closes the trackers and writes summary.json; returns the summary."""

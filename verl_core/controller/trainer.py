@@ -17,10 +17,11 @@ async def train(run: Run) -> None:
     """Trains from where the run stands to its last step, or until it is asked to stop."""
     timer, progress, c = run.timer, run.progress, run.config
     if progress.step == 0 and c.trainer.val_before_train and run.validator:
-        run.log(await validate(run))
+        await run.log(await validate(run))
     timer.begin_step()
     while progress.step < run.total_steps and not run.stop_requested:
         step = progress.step + 1
+        await run.profiler.begin(step)
 
         with timer.phase("gen"):
             run.source.dispatch(step)
@@ -38,12 +39,13 @@ async def train(run: Run) -> None:
             await run.rollout.wake()
             await run.rollout.push_weights(progress.version + 1)
         progress.step, progress.version = step, progress.version + 1
+        await run.profiler.end(step)
 
         last = step == run.total_steps
         if run.validator and due(c.trainer.test_freq, step, last):
             metrics |= await validate(run)
         # Logged before it is saved: a run killed in between goes on from an older step and writes this line again.
-        run.log(metrics, batch)
+        await run.log(metrics, batch)
         if due(c.trainer.save_freq, step, last):
             await save(run)
     if run.stop_requested and run.saver.saved_step != progress.step:

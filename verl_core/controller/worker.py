@@ -20,8 +20,10 @@ from verl_core.checkpoint.huggingface import save_huggingface_files
 from verl_core.config.effective import uses_reference
 from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, RlxConfig
 from verl_core.controller.computing import prepare_computing
+from verl_core.controller.phases import CHECKPOINT, PUSH, ROLLOUT, Phases, forward_phase, update_phase
 from verl_core.models.pretrained import eos_ids, load_generation_config, load_hf_config, load_tokenizer
 from verl_core.platforms import Platform
+from verl_core.platforms.profiling import Profile
 from verl_core.rollout.protocol import Completion, RolloutEngine, TokenRequest
 from verl_core.training.fsdp import FsdpEngine
 from verl_core.training.protocol import MicroBatching
@@ -38,7 +40,9 @@ class Worker:
         self.model_folder = model_folder
         self.engines: dict[str, FsdpEngine] = {}
         self.rollout: RolloutEngine | None = None
+        self.profile: Profile | None = None
         self.platform: Platform
+        self.phases: Phases
 
     def free_address(self) -> str:
         """host:port at which rank 0 can be met."""
@@ -52,11 +56,17 @@ class Worker:
         c = self.config
         disable_progress_bar()  # of transformers: the run has its own
         self.platform = prepare_computing(c.trainer)
+        self.phases = Phases(self.platform, self.rank)
         if master is not None:
             self.platform.set_device(0)
             torch.distributed.init_process_group(
                 self.platform.comm_backend, init_method=f"tcp://{master}", rank=self.rank, world_size=self.world
             )
+        with self.phases.phase("start"):
+            self._build()
+
+    def _build(self) -> None:
+        c = self.config
         for role in self.roles:
             if role == "rollout":
                 self.rollout = self._rollout_engine()
@@ -128,6 +138,7 @@ class Worker:
         finally:
             if moved:
                 engine.offload("cpu", frozenset(moved))
+                self.phases.offloaded()
 
     def _fsdp(self, role: str) -> FsdpConfig:
         return (self.config.critic if role == "critic" else self.config.actor).fsdp_config
@@ -145,24 +156,29 @@ class Worker:
         micro: MicroBatching | None,
         snapshot: str | None,
     ) -> dict[Need, Tensor]:
-        with self._resident(role) as engine, engine.use(snapshot) if snapshot else nullcontext():
+        with (
+            self.phases.phase(forward_phase(role, snapshot)),
+            self._resident(role) as engine,
+            engine.use(snapshot) if snapshot else nullcontext(),
+        ):
             out = engine.forward(batch, want, temperature, micro)
         return out if engine.leads else {}  # what one of the ranks that split the rows says, all of them would
 
     def step(self, role: str, batch: Batch, loss: Loss, totals: Totals) -> dict[str, float]:
-        with self._resident(role, with_optimizer=True) as engine:
+        with self.phases.phase(update_phase(role)), self._resident(role, with_optimizer=True) as engine:
             return engine.step(batch, loss, totals)
 
     # --- generation -------------------------------------------------------------------------------------------------
 
     def push_weights(self, version: int) -> None:
         assert self.rollout is not None
-        with self._resident("actor") as engine:
+        with self.phases.phase(PUSH), self._resident("actor") as engine:
             push(engine, self.rollout, version)
 
     def generate(self, requests: Sequence[TokenRequest]) -> list[Completion]:
         assert self.rollout is not None
-        return self.rollout.generate(requests)
+        with self.phases.phase(ROLLOUT):
+            return self.rollout.generate(requests)
 
     def sleep(self) -> None:
         if self.rollout is not None:
@@ -177,7 +193,7 @@ class Worker:
     def save(self, role: str, folder: str) -> None:
         """This rank's share of <folder>/<role>; rank 0 adds the Hugging Face files that make it a model."""
         target = Path(folder) / role
-        with self._resident(role, with_optimizer=True) as engine:
+        with self.phases.phase(CHECKPOINT), self._resident(role, with_optimizer=True) as engine:
             save_role(target, engine.state())
             if self.rank == 0:
                 save_huggingface_files(
@@ -189,7 +205,7 @@ class Worker:
                 )
 
     def load(self, role: str, folder: str) -> None:
-        with self._resident(role, with_optimizer=True) as engine:
+        with self.phases.phase(CHECKPOINT), self._resident(role, with_optimizer=True) as engine:
             engine.load_state(load_role(Path(folder) / role, engine.state()))
 
     def state_bytes(self, role: str) -> int:
@@ -200,8 +216,26 @@ class Worker:
         """How many parameters the role trains, and has."""
         return self.engines[role].parameter_counts()
 
+    # --- accounting -------------------------------------------------------------------------------------------------
+
+    def hardware(self) -> str:
+        return self.platform.hardware
+
     def memory(self) -> dict[str, float]:
-        return self.platform.memory_stats()
+        """Of the phases since the last call, see `Phases.report`."""
+        return self.phases.report()
+
+    def start_profile(self, wanted: bool) -> None:
+        """Starts a trace of what runs on this rank until `stop_profile`, where one is wanted of it."""
+        if wanted:
+            self.profile = Profile(self.platform, self.config.trainer.profile_memory)
+            self.profile.start()
+
+    def stop_profile(self, file: str) -> None:
+        """Writes the trace, if one was started."""
+        if self.profile is not None:
+            self.profile.stop(Path(file))
+            self.profile = None
 
     def close(self) -> None:
         self.engines.clear()

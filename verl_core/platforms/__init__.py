@@ -4,6 +4,6 @@
 in by default.
 """
 
-from verl_core.platforms.platform import Platform, current
+from verl_core.platforms.platform import Memory, Platform, current
 
-__all__ = ["Platform", "current"]
+__all__ = ["Memory", "Platform", "current"]

@@ -7,6 +7,7 @@ import platform as host
 import random
 import resource
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,6 +18,19 @@ import torch
 from verl_core.config.errors import MachineError
 
 GIB = 1024**3
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes of a device that this process holds."""
+
+    allocated: int
+    """Of living tensors; of a CPU process all resident memory."""
+    peak: int
+    """The most of it since the last `reset_peak`."""
+    reserved: int
+    """With what is kept for later tensors."""
+    peak_reserved: int
 
 
 @dataclass(frozen=True)
@@ -40,16 +54,19 @@ class Platform:
         if self.name == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def memory_stats(self) -> dict[str, float]:
-        """GiB by metric name: peak allocated and reserved on a GPU since the last `reset_peak`, resident peak on a
-        CPU."""
+    def memory(self) -> Memory:
+        """What this process holds now. Asks the allocator or the kernel; the host does not wait for the device."""
         if self.name == "cuda":
-            return {
-                "max_memory_allocated_gb": torch.cuda.max_memory_allocated(self.device) / GIB,
-                "max_memory_reserved_gb": torch.cuda.max_memory_reserved(self.device) / GIB,
-            }
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # kibibytes; bytes on macOS
-        return {"max_memory_allocated_gb": peak / (GIB if sys.platform == "darwin" else GIB / 1024)}
+            stats = torch.cuda.memory_stats(self.device)
+            kinds = ("allocated_bytes.all.", "reserved_bytes.all.")
+            return Memory(*(stats.get(kind + which, 0) for kind in kinds for which in ("current", "peak")))
+        try:
+            lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+            resident, peak = (int(lines[name].split()[0]) * 1024 for name in ("VmRSS", "VmHWM"))
+        except (OSError, KeyError):  # no such files: macOS
+            most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            resident = peak = most * (1 if sys.platform == "darwin" else 1024)
+        return Memory(resident, peak, resident, peak)
 
     def memory_bytes(self) -> int:
         """Memory of the device: the GPU's, or the machine's."""
@@ -58,9 +75,12 @@ class Platform:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def reset_peak(self) -> None:
-        """Starts a new measurement of the peak on a GPU; a CPU's resident peak cannot be reset."""
+        """Starts a new measurement of the peak; of a CPU process only where Linux lets it."""
         if self.name == "cuda":
             torch.cuda.reset_peak_memory_stats(self.device)
+        else:
+            with suppress(OSError):
+                Path("/proc/self/clear_refs").write_text("5")  # proc(5): VmHWM starts again from VmRSS
 
     def empty_cache(self) -> None:
         """Gives cached device memory back, for another process on the same device."""

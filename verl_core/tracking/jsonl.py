@@ -30,8 +30,8 @@ class JsonlTracker:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         self._fd = os.open(path, flags, 0o644)
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        bad = [name for name, value in metrics.items() if not math.isfinite(value)]
+    def log(self, step: int, metrics: Mapping[str, float | None]) -> None:
+        bad = [name for name, value in metrics.items() if value is not None and not math.isfinite(value)]
         if bad:
             self._nulls += len(bad)
             log.warning(

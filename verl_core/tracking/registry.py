@@ -127,7 +127,31 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("perf/total_num_tokens", "tokens", "prompts and responses of the step, all ranks"),
         Metric("perf/time_per_step", "s", "as timing_s/step"),
         Metric("perf/throughput", "tokens/s", "total_num_tokens / time_per_step on each rank"),
-        Metric("perf/max_memory_{allocated,reserved}_gb", "GiB", "peak of the GPU; on a CPU the resident peak"),
+        Metric("perf/tokens_per_s_per_gpu", "tokens/s", "the same number by NeMo-RL's name"),
+        Metric(
+            "perf/mfu/{actor,critic}",
+            "share",
+            "of the ranks' peak FLOP/s: FLOPs of the model in the update, none counted twice for recomputation, over "
+            "the phase's time; null where the peak is not known",
+        ),
+        Metric("perf/mfu/{actor_infer,ref,values}", "share", "the same of the passes old_log_prob, ref and values"),
+        Metric(
+            "perf/memory/<phase>/peak_gb",
+            "GiB",
+            "most that was allocated within rollout, old_log_prob, ref, values, update_critic, update_actor, push or "
+            "checkpoint (the one after the step before), on the rank that had most; on a CPU all resident memory",
+        ),
+        Metric("perf/memory/<phase>/resident_gb", "GiB", "what was still allocated after it"),
+        Metric(
+            "perf/memory/residue_gb",
+            "GiB",
+            "what a rank still kept of its GPU after param_offload or optimizer_offload had sent away what they name",
+        ),
+        Metric(
+            "perf/max_memory_{allocated,reserved}_gb",
+            "GiB",
+            "peak of the run so far, on the rank that had most; on a CPU the resident peak",
+        ),
     ),
 }
 

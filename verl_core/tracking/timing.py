@@ -45,8 +45,8 @@ class Timer:
 
         tokens: prompt and response tokens of the step on all ranks; response_tokens: those the model produced. With
         tokens = 0 (validation before the first step) the step's time and the rates are left out.
-        Returns timing_s/*, timing_per_token_ms/*, perf/{time_per_step, total_num_tokens, throughput}; throughput is
-        tokens a second on each rank, as veRL's.
+        Returns timing_s/*, timing_per_token_ms/*, perf/{time_per_step, total_num_tokens, throughput,
+        tokens_per_s_per_gpu}; the last two are tokens a second on each rank, by veRL's name and by NeMo-RL's.
         """
         step = time.perf_counter() - self._began
         metrics = self.unlogged()
@@ -58,7 +58,7 @@ class Timer:
                     metrics[f"timing_per_token_ms/{name}"] = 1000 * s / count
             metrics["perf/time_per_step"] = step
             metrics["perf/total_num_tokens"] = tokens
-            metrics["perf/throughput"] = tokens / step / ranks
+            metrics["perf/throughput"] = metrics["perf/tokens_per_s_per_gpu"] = tokens / step / ranks
         self.begin_step()
         return metrics
 

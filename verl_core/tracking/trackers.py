@@ -23,8 +23,9 @@ class Tracker(Protocol):
     essential: bool
     """Kept after a failure (it tries again each step) instead of being dropped."""
 
-    def log(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Records the metrics of a step. Values are finite or not, but always int or float."""
+    def log(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Records the metrics of a step. Values are finite or not, but always int or float; an essential tracker is
+        also told what is not known, as None."""
         ...
 
     def finish(self, exit_code: int) -> None:
@@ -46,10 +47,11 @@ class Trackers:
         return [t.name for t in self._active]
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        """Records a step. Values may be int, float, bool, or anything with .item() (NumPy, torch)."""
-        values = {name: as_number(value) for name, value in metrics.items()}
+        """Records a step. Values may be int, float, bool, anything with .item() (NumPy, torch), or None: not known."""
+        known = {name: as_number(value) for name, value in metrics.items() if value is not None}
+        whole = {name: known.get(name) for name in metrics}
         for tracker in list(self._active):
-            self._guard(tracker, f"at step {step}", tracker.log, step, values)
+            self._guard(tracker, f"at step {step}", tracker.log, step, whole if tracker.essential else known)
 
     def finish(self, exit_code: int = 0) -> None:
         """Closes all; a second call does nothing."""

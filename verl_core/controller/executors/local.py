@@ -12,7 +12,7 @@ from typing import Any
 from verl_core.config.errors import UserError
 from verl_core.config.schema import RlxConfig
 from verl_core.controller.executors.base import Placement, WorkerGroup
-from verl_core.controller.executors.memory import out_of_memory
+from verl_core.controller.out_of_memory import out_of_memory
 from verl_core.controller.worker import Worker
 
 

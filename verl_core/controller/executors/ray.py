@@ -13,9 +13,9 @@ from typing import Any
 from verl_core.config.errors import EnvError, RlxError, RunError
 from verl_core.config.schema import RlxConfig
 from verl_core.controller.executors.base import Placement, WorkerGroup
-from verl_core.controller.executors.memory import out_of_memory
 from verl_core.controller.executors.nodes import check_nodes
 from verl_core.controller.executors.variables import carried
+from verl_core.controller.out_of_memory import out_of_memory
 from verl_core.controller.worker import Worker
 from verl_core.platforms import current
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from verl_core.config.errors import RunError, UserError
+from verl_core.platforms.profiling import part
 from verl_core.rollout.hf.cache import SlotCache, aligned
 from verl_core.rollout.hf.control import Control, PauseMode
 from verl_core.rollout.hf.generic import GenericDecoder
@@ -79,7 +80,7 @@ class HfEngine:
             generation = Generation(rows, self._decoder, cache, slots, self.eos_ids, self.device)
             with torch.inference_mode():
                 while not generation.done:
-                    with self._control.step() as aborted:
+                    with part("token"), self._control.step() as aborted:
                         generation.step(self.version, aborted)
         return [row.completion() for row in rows]
 

@@ -19,17 +19,20 @@ from transformers import PreTrainedModel
 from verl_core.algorithms.loss import Loss, Metric, Need, Totals
 from verl_core.batch import Batch
 from verl_core.batch.packing import micro_batches
+from verl_core.batch.shared_prompt import group_micro_batches, row_tokens, shared_S
 from verl_core.config.schema import ActorConfig, CriticConfig, ModelConfig, OptimConfig
 from verl_core.models.adapter import Adapter, base_name
 from verl_core.models.liger import apply_liger
 from verl_core.models.pretrained import ValueModel, load_causal_lm, load_value_model
 from verl_core.models.ulysses import check_heads
 from verl_core.platforms import Platform
+from verl_core.platforms.profiling import part
 from verl_core.training.fsdp import memory, metrics
 from verl_core.training.fsdp.compiling import compile_layers
 from verl_core.training.fsdp.mesh import device_mesh, sequence_split
-from verl_core.training.fsdp.network import HALF, PackedInput, TokenNetwork, on_tokens
+from verl_core.training.fsdp.network import HALF, TokenNetwork, on_tokens
 from verl_core.training.fsdp.optim import build_optimizers, clip_gradients, needs_total_steps, set_learning_rates
+from verl_core.training.fsdp.packed_input import PackedInput
 from verl_core.training.fsdp.shard import fsdp_modules, full, reduces_in_backward, reshard, shard
 from verl_core.training.fsdp.state import check_names, copy_into, load_optimizers, optimizer_steps, optimizer_tensors
 from verl_core.training.protocol import EngineState, MicroBatching
@@ -56,6 +59,7 @@ class FsdpEngine:
         kind: Literal["causal_lm", "value"] | None = None,
         group: dist.ProcessGroup | None = None,
         weights: bool = True,
+        share_prompt: bool = False,
     ):
         """Loads `path` (None: model.path) and shards it over `group` (None: all ranks, or this process alone).
 
@@ -65,8 +69,10 @@ class FsdpEngine:
         sequences.
         weights=False: the folder's config is enough; parameters are not initialised before `load_state`. A base below
         an adapter (`model.lora_rank`) is read all the same, as no checkpoint holds it.
+        share_prompt: what the sequences of a group begin with alike is computed once a micro-batch.
         """
         self.role, self.platform, self.micro, self.group = role, platform, micro, group
+        self.share_prompt = share_prompt
         self.grad_clip = settings.grad_clip
         self.world = dist.get_world_size(group) if dist.is_initialized() else 1
         self.total_steps = total_steps
@@ -143,11 +149,12 @@ class FsdpEngine:
         self.network.eval()
         out = {need: torch.zeros(batch.N) for need in want}
         for index, x in self._inputs(batch, micro):
-            part = on_tokens(self.network(x, want, temperature), x, want)
-            if index is not None:
-                place_N = batch.token_index(torch.tensor(index))
-                for need in want:
-                    out[need][place_N] = part[need].float().cpu()
+            with part("micro_batch"):
+                found = on_tokens(self.network(x, want, temperature), x, want)
+                if index is not None:
+                    place_N = batch.token_index(torch.tensor(index))
+                    for need in want:
+                        out[need][place_N] = found[need].float().cpu()
         reshard(self.network)
         return out
 
@@ -155,10 +162,11 @@ class FsdpEngine:
         self._bring_back(EVERYTHING)
         self.network.train()
         parts = self._accumulate(batch, loss, totals)
-        norm = clip_gradients(self.network, self.grad_clip)
-        lr = self._update(finite := math.isfinite(norm))
-        for p in self.network.parameters():
-            p.grad = None
+        with part("optimizer"):
+            norm = clip_gradients(self.network, self.grad_clip)
+            lr = self._update(finite := math.isfinite(norm))
+            for p in self.network.parameters():
+                p.grad = None
         own_parts = metrics.join(parts if self.leads else [])
         joined = metrics.values(metrics.across_ranks(own_parts, self.group, self.world))
         own = {"grad_norm": norm, "lr": lr, "skipped_steps": float(not finite)}
@@ -179,14 +187,15 @@ class FsdpEngine:
             reduces_in_backward(self.network, last or self.reduce_each, last)
             for module in fsdp_modules(self.network):
                 module.set_reshard_after_backward(last or self.reshard_between, recurse=False)
-            out = self.network(x, loss.needs, loss.temperature)
-            if index is None:
-                _zero(out).backward()
-                continue
-            mini = batch.select(index).to(self.platform.device)
-            share, logged = loss(on_tokens(out, x, loss.needs), mini, totals)
-            (share if share.requires_grad else _zero(out)).backward()
-            parts.append({f"{self.role}/loss": Metric(share.detach(), how="sum"), **logged})
+            with part("micro_batch"):
+                out = self.network(x, loss.needs, loss.temperature)
+                if index is None:
+                    _zero(out).backward()
+                    continue
+                mini = batch.select(index).to(self.platform.device)
+                share, logged = loss(on_tokens(out, x, loss.needs), mini, totals)
+                (share if share.requires_grad else _zero(out)).backward()
+                parts.append({f"{self.role}/loss": Metric(share.detach(), how="sum"), **logged})
         return parts
 
     def _update(self, apply: bool) -> float:
@@ -205,7 +214,12 @@ class FsdpEngine:
         """Micro-batches as sequence indices and packed input. All ranks run equally many, since each runs
         collectives: a rank with fewer repeats a sequence of two tokens that counts for nothing (index None)."""
         rule = micro if micro is not None and micro != MicroBatching() else self.micro
-        indices = micro_batches(batch.length_S, rule.sequences, rule.tokens, self.split.size if self.split else 1)
+        ranks = self.split.size if self.split else 1
+        if self.share_prompt:
+            batch = batch.drop().add(shared_len_S=shared_S(batch))
+            indices = group_micro_batches(batch, rule.sequences, rule.tokens, ranks)
+        else:
+            indices = micro_batches(batch.length_S, rule.sequences, rule.tokens, ranks)
         count = len(indices)
         if self.world > 1:
             most = torch.tensor(count, device=self.platform.device)
@@ -222,7 +236,8 @@ class FsdpEngine:
         that split a row divide its length."""
         quarter = max(1, rule.tokens // 4) if self.compiled and rule.tokens else 1
         step = quarter * (self.split.size if self.split else 1)
-        return PackedInput.of(batch, self.platform.device, row=-(-batch.N // step) * step, split=self.split)
+        tokens = row_tokens(batch) if "shared_len_S" in batch else batch.N
+        return PackedInput.of(batch, self.platform.device, row=-(-tokens // step) * step, split=self.split)
 
     # --- weights --------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,68 @@
+"""Running out of memory is the run's failure, not a fault of rlx: it is told with where it was, what was held, and the
+changes that would make room."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import torch
+
+from verl_core.config.errors import RunError, UserError
+from verl_core.config.schema import RlxConfig
+from verl_core.platforms import Platform
+
+# How torch's CPU allocator words it; on a GPU it has a class of its own.
+_CPU_TEXT = "DefaultCPUAllocator"
+_ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+) ?(bytes|KiB|MiB|GiB)")
+_UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_USUAL = "lower actor.ppo_micro_batch_size_per_gpu, rollout.max_num_seqs, data.max_response_length or rollout.n"
+_LESS = 0.9  # of the planned peak: what fits there is surely less than what did not fit here
+
+
+class OutOfMemory(RunError):
+    """A device or the machine had no more memory."""
+
+
+def out_of_memory(
+    error: BaseException, phase: str | None = None, rank: int = 0, platform: Platform | None = None
+) -> OutOfMemory | None:
+    """What a person is told when `error` means that memory ran out, else None. `platform` is the one it ran out on,
+    asked while what was allocated is still there."""
+    on_cpu = isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _CPU_TEXT in str(error))
+    if not on_cpu and not isinstance(error, torch.OutOfMemoryError):
+        return None
+    text = " ".join(str(error).split())
+    if phase is None or platform is None:
+        return OutOfMemory(f"out of memory: {text[:160] or type(error).__name__}", _USUAL)
+    asked = _ASKED.search(text)
+    parts = [f"{_size(float(asked[1]) * _UNITS[asked[2]])} asked for"] if asked else []
+    held = platform.memory()
+    parts.append(f"{_size(held.allocated)} allocated")
+    if platform.name != "cpu":
+        parts.append(f"{_size(held.reserved)} reserved")
+    where = f"out of memory in {phase} on rank {rank}"
+    return OutOfMemory(f"{where}: {', '.join(parts)}, of {_size(platform.memory_bytes())}", _USUAL)
+
+
+def changes_that_fit(config: RlxConfig) -> str | None:
+    """Up to three changes that `rlx plan` suggests for a configuration (as asked for) that ran out of memory; None for
+    a model that plans do not know and where no change helps. Memory that ran out although it fits by the plan is
+    planned for with less than the plan's peak."""
+    from verl_core.planning.advice import advise
+    from verl_core.planning.plan import effective, gpu_for, planned, shapes_of
+
+    try:
+        gpu, _ = gpu_for(config, None)
+        first = planned(config, gpu)
+        peak = first.tightest.memory.total
+        smaller = replace(gpu, memory=min(gpu.memory, _LESS * peak))
+        advice = advise(config, shapes_of(effective(config)), smaller, planned(config, smaller))
+    except UserError:
+        return None
+    found = [f"{one.words} ({_size(one.peak)} at most, by the plan)" for one in advice]
+    return f"{'; or '.join(found)}; see `rlx plan`" if found else None
+
+
+def _size(n_bytes: float) -> str:
+    return f"{n_bytes / 2**30:.2f} GiB" if n_bytes >= 2**27 else f"{n_bytes / 2**20:.2f} MiB"
