@@ -11,6 +11,7 @@ from verl_core.planning.advice import applied
 from verl_core.planning.plan import Plan
 
 PPO = "gsm8k-ppo"
+WAITING = "actor.fsdp_config.reduce_gradients=once"
 
 
 def planned(profile: str, *words: str, gpu: str) -> Plan:
@@ -32,7 +33,7 @@ def test_ppo_on_24_gb_is_told_to_take_single_sequences():
         (PPO, (), "20GB"),
         (PPO, ("rollout.engine=hf",), "16GB"),
         ("gsm8k-grpo", ("model.path=Qwen/Qwen2.5-3B", "cluster.nproc=2"), "40GB"),
-        ("gsm8k-grpo", ("model.path=Qwen/Qwen2.5-7B", "cluster.nproc=8"), "48GB"),
+        ("gsm8k-grpo", ("model.path=Qwen/Qwen2.5-7B", "cluster.nproc=8", WAITING), "48GB"),
         ("256-gpu-grpo", ("rollout.gpu_memory_utilization=0.9",), "H200"),
         ("256-gpu-grpo", (), "H100"),
         ("math-grpo", ("model.enable_gradient_checkpointing=false",), "48GB"),

@@ -133,6 +133,23 @@ def test_gathered_parameters_and_reduction(model):
     assert memory.communication(role, role.stages[0], role.update, backward=False) == memory.NCCL + passing
 
 
+def test_large_gradients_are_reduced_after_each_micro_batch(model):
+    """As FsdpEngine does: null means where whole ones are more than a tenth of the GPU."""
+    words = ["cluster.nproc=4", "actor.ppo_micro_batch_size_per_gpu=1", "model.override_config.num_hidden_layers=4"]
+    once = actor(model, *words)
+    each = actor(model, *words, "actor.fsdp_config.reduce_gradients=each")
+    whole = 4 * (PARAMS + 2 * LAYER)
+    assert memory.gradients(once, once.stages[0]) == whole
+    assert memory.gradients(each, each.stages[0]) == whole / 4
+    more = traffic.step(each, each.stages[0])["link"] - traffic.step(once, once.stages[0])["link"]
+    assert more == 2 * (2 - 1) * whole * 3 / 4  # updates, of two micro-batches each
+    copies = actor(model, *words, "actor.fsdp_config.reduce_gradients=each", "actor.fsdp_config.fsdp_size=1")
+    assert memory.gradients(copies, copies.stages[0]) == whole  # a whole copy a rank has no shards
+    e = effective(resolve("grpo-7b-8gpu").config)
+    assert system_of(e, shapes_of(e), gpus.named("80GB")).actor.reduces_each  # 30 GB
+    assert not system_of(e, shapes_of(e), gpus.named("320GB")).actor.reduces_each
+
+
 def test_a_small_model_stays_gathered_through_a_mini_batch(model):
     """As FsdpEngine does: null means up to a tenth of the GPU (here 8 GB)."""
     words = ["cluster.nproc=4", "actor.ppo_micro_batch_size_per_gpu=1", "model.override_config.num_hidden_layers=4"]

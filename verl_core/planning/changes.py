@@ -62,6 +62,8 @@ def _fsdp(e: RlxConfig, role: str) -> Iterator[Change]:
         yield Change({f"{role}.fsdp_config.reshard_after_forward": True})
     if not section.fsdp_config.reshard_between_micro_batches:
         yield Change({f"{role}.fsdp_config.reshard_between_micro_batches": True})
+    if section.fsdp_config.reduce_gradients != "each":
+        yield Change({f"{role}.fsdp_config.reduce_gradients": "each"})
     if section.fsdp_config.fsdp_size != -1:
         yield Change({f"{role}.fsdp_config.fsdp_size": -1})
     for times in (2, 4):

@@ -138,9 +138,13 @@ def _notes(system: System, engine: EnginePlan | None) -> Iterator[str]:
     for role in system.roles:
         m = role.mesh
         if role.trained and not m.megatron and m.shards > 1 and role.update.count > 1:
+            whole = f"{4 * role.trained / 1e9:.1f} GB in float32"
             yield (
-                f"{role.name}: gradients are reduced once a mini-batch, so that between its {role.update.count} "
-                f"micro-batches they wait whole on every GPU ({4 * role.trained / 1e9:.1f} GB in float32)"
+                f"{role.name}: gradients are reduced after each of the {role.update.count} micro-batches of a "
+                f"mini-batch, since all of them would take {whole} on every GPU"
+                if role.reduces_each
+                else f"{role.name}: gradients are reduced once a mini-batch, so that between its {role.update.count} "
+                f"micro-batches they wait whole on every GPU ({whole})"
             )
         if m.tp > m.per_node:
             yield f"{role.name}: {m.tp} tensor-parallel ranks do not share a machine of {m.per_node} GPUs: slow"

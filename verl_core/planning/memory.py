@@ -24,12 +24,12 @@ def parameters(role: Role, stage: Stage) -> float:
 
 
 def gradients(role: Role, stage: Stage) -> float:
-    """float32. FSDP reduces them once a mini-batch (set_requires_gradient_sync), so between the micro-batches of one
-    they wait whole on every GPU; with one micro-batch only shards are left. Megatron keeps its stage's."""
+    """float32. Reduced once a mini-batch (set_requires_gradient_sync), they wait whole on every GPU between its
+    micro-batches; reduced after each, or with one micro-batch, only shards are left. Megatron keeps its stage's."""
     m = role.mesh
     if m.megatron:
         return parameters(role, stage) / role.stored * 4
-    return 4.0 * role.trained / (m.shards if role.update.count == 1 else 1)
+    return 4.0 * role.trained / (m.shards if role.update.count == 1 or role.reduces_each else 1)
 
 
 def standing_gradients(role: Role, stage: Stage) -> float:

@@ -13,6 +13,7 @@ from verl_core.planning.work import Micro, Work, cut, work_of
 
 BYTES = {"float32": 4, "bfloat16": 2}
 GATHERED_SHARE = 0.1  # of a GPU, for a model that stays gathered: GATHERED_SHARE of verl_core/training/fsdp/engine.py
+GRADIENT_SHARE = 0.1  # of a GPU, for whole gradients that wait for a mini-batch's end: GRADIENT_SHARE there
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,8 @@ class Role:
     """FSDP: gathered parameters are freed between forward and backward."""
     gathers_once: bool
     """FSDP: they stay from a mini-batch's first micro-batch to its last."""
+    reduces_each: bool
+    """FSDP: gradients are reduced after each micro-batch, not once a mini-batch."""
     param_offload: bool
     optimizer_offload: bool
     tokens_split_by_tp: bool
@@ -136,6 +139,9 @@ def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: 
     compute = 2 if by_megatron else BYTES[fsdp.dtype or ("float32" if gpu.is_cpu else "bfloat16")]
     between = fsdp.reshard_between_micro_batches
     gathers_once = not (compute * params > GATHERED_SHARE * gpu.memory if between is None else between)
+    trained = 0 if name == "ref" else adapter or params
+    large = 4 * trained > GRADIENT_SHARE * gpu.memory
+    reduces_each = mesh.shards > 1 and (large if fsdp.reduce_gradients is None else fsdp.reduce_gradients == "each")
     mini_batches = max(1, c.data.train_batch_size // settled(settings.ppo_mini_batch_size))
     checkpointing = c.model.enable_gradient_checkpointing
     if isinstance(settings, CriticConfig) and settings.model.enable_gradient_checkpointing is not None:
@@ -147,7 +153,7 @@ def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: 
         mesh=mesh,
         work=work,
         value_head=value_head,
-        trained=0 if name == "ref" else adapter or params,
+        trained=trained,
         stored=2 if by_megatron else BYTES[fsdp.model_dtype],
         compute=compute,
         optimizer=settings.optim.optimizer,
@@ -161,6 +167,7 @@ def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: 
         activations_in_host=c.model.enable_activation_offload,
         reshard=fsdp.reshard_after_forward and not gathers_once,
         gathers_once=gathers_once,
+        reduces_each=reduces_each,
         param_offload=offload.param_offload,
         optimizer_offload=offload.optimizer_offload,
         tokens_split_by_tp=by_megatron and megatron.sequence_parallel,

@@ -103,13 +103,15 @@ def _passes(role: Role, stage: Stage, micro: Micro, backward: bool) -> Traffic:
 
 
 def _reduction(role: Role, stage: Stage) -> Traffic:
-    """Gradients over data-parallel ranks, once an optimizer step; Megatron gathers the new parameters after it."""
+    """Gradients over the ranks that share a copy, once an optimizer step or after each micro-batch, and over replicas
+    once; Megatron gathers the new parameters after it."""
     m = role.mesh
     if not m.megatron:
         if m.ranks == 1:
             return {}
         whole = 4.0 * role.trained
-        moved = {_way(m.per_node, m.shards): whole * (m.shards - 1) / m.shards}
+        times = role.update.count if role.reduces_each else 1
+        moved = {_way(m.per_node, m.shards): times * whole * (m.shards - 1) / m.shards}
         if m.ranks > m.shards:
             moved = joined(moved, {_way(m.per_node, m.ranks): 2 * whole / m.shards})
         return moved
