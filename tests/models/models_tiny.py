@@ -29,6 +29,7 @@ ARCHITECTURES = {
     "gemma3_text": dict(query_pre_attn_scalar=8, **WINDOW),
     "granite": {"logits_scaling": 3.0, "attention_multiplier": 0.2},
     "cohere": {"logit_scale": 0.5},
+    "qwen3_moe": dict(moe_intermediate_size=16, num_experts=8, num_experts_per_tok=3, norm_topk_prob=True),
 }
 
 
@@ -39,7 +40,7 @@ def write_model(folder: Path, name: str = "qwen2", seed: int = 0, **override) ->
     model = AutoModelForCausalLM.from_config(config)
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.ndim == 2:
+            if parameter.ndim >= 2:  # matrices, and the experts' stacked ones
                 parameter.normal_(0, 0.3)
             else:
                 parameter.add_(0.1 * torch.randn_like(parameter))

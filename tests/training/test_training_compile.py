@@ -6,7 +6,7 @@ from training_tiny import NllEntropy, make_batch, make_engine, totals, weights, 
 
 from verl_core.algorithms.loss import Need
 from verl_core.config.schema import FsdpConfig
-from verl_core.training.fsdp.network import PackedInput
+from verl_core.training.fsdp.packed_input import PackedInput
 from verl_core.training.protocol import MicroBatching
 
 CPU = torch.device("cpu")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -11,58 +10,11 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from verl_core.algorithms.loss import Need
-from verl_core.batch import Batch
-from verl_core.models.attention import Packing
 from verl_core.models.pretrained import ValueModel
-from verl_core.models.ulysses import Split
+from verl_core.training.fsdp.packed_input import PackedInput
 from verl_core.training.logprob import Stats, fused_token_stats, token_stats
 
 HALF = (torch.bfloat16, torch.float16)
-
-
-@dataclass(frozen=True)
-class PackedInput:
-    """One micro-batch on the device: a row of N tokens and, behind them, padding in sequences of its own. Where ranks
-    split the row (`packing.split`), R are this rank's tokens of it.
-
-    `token_K` are the places on the N axis that quantities are wanted for (mask 1, not first in their sequence) and
-    whose hidden state this rank has: what is known of token i comes from the hidden state at i-1, in row `hidden_K`.
-    """
-
-    ids_1R: Tensor
-    position_1R: Tensor
-    packing: Packing
-    token_K: Tensor
-    hidden_K: Tensor
-    target_K: Tensor
-    N: int
-
-    @classmethod
-    def of(cls, batch: Batch, device: torch.device, row: int = 0, split: Split | None = None) -> PackedInput:
-        """Reads ids_N and mask_N. `row`: length of the padded row, where it is longer than the batch; ranks that split
-        it must divide it."""
-        position_N = batch.position_N
-        token_K = (batch["mask_N"].bool() & (position_N > 0)).nonzero()[:, 0]
-        lengths = batch.length_S.tolist()
-        padding, longest = max(0, row - batch.N), max(lengths)
-        tails = [min(longest, padding - at) for at in range(0, padding, longest)]
-        position_R = torch.cat([position_N, *(torch.arange(n) for n in tails)])
-        ids_R = torch.cat([batch["ids_N"], batch["ids_N"].new_zeros(padding)])
-        begin, end = split.piece(len(ids_R)) if split else (0, len(ids_R))
-        token_K = token_K[(token_K > begin) & (token_K <= end)]
-        columns = (token_K, token_K - 1 - begin, ids_R[token_K])
-        return cls(
-            _sent(ids_R[begin:end], device)[None],
-            _sent(position_R[begin:end], device)[None],
-            Packing((*lengths, *tails), device, split),
-            *(_sent(x, device) for x in columns),
-            batch.N,
-        )
-
-
-def _sent(x: Tensor, device: torch.device) -> Tensor:
-    """On the device, without the host waiting for what the device still does (which pageable memory would ask for)."""
-    return (x.pin_memory() if device.type == "cuda" else x).to(device, non_blocking=True)
 
 
 class TokenNetwork(nn.Module):

@@ -1,0 +1,69 @@
+"""A micro-batch as the row of tokens that a network is called on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from verl_core.batch import Batch
+from verl_core.batch.shared_prompt import SharedRow
+from verl_core.models.packing import Packing, sent
+from verl_core.models.shared_prompt import SharedPacking
+from verl_core.models.ulysses import Split
+
+
+@dataclass(frozen=True)
+class PackedInput:
+    """One micro-batch of N tokens on the device: a row of them (each group's common beginning once, where it is to be
+    shared) and, behind them, padding in sequences of its own. Where ranks split the row (`packing.split`), R are this
+    rank's tokens of it.
+
+    `token_K` are the places on the N axis that quantities are wanted for (mask 1, not first in their sequence) and
+    whose hidden state this rank has: what is known of token i comes from the hidden state at i-1, in row `hidden_K`.
+    """
+
+    ids_1R: Tensor
+    position_1R: Tensor
+    packing: Packing
+    token_K: Tensor
+    hidden_K: Tensor
+    target_K: Tensor
+    N: int
+
+    @classmethod
+    def of(cls, batch: Batch, device: torch.device, row: int = 0, split: Split | None = None) -> PackedInput:
+        """Reads ids_N, mask_N and, where groups are to share, shared_len_S. `row`: length of the padded row, where it
+        is longer than its tokens; ranks that split it must divide it."""
+        shared = SharedRow.of(batch) if "shared_len_S" in batch else None
+        token_R = shared.token_R if shared else torch.arange(batch.N)
+        place_N = shared.place_N if shared else token_R
+        prompts = shared.prefix_length if shared else ()
+        lengths = shared.rest_length if shared else tuple(batch.length_S.tolist())
+        tails = _tails(row - len(token_R), max((*prompts, *lengths)))
+        if shared and prompts:
+            prompt_of = (*shared.prefix_of, *(-1,) * len(tails))
+            packing: Packing = SharedPacking(prompts, (*lengths, *tails), prompt_of, device, split)
+        else:
+            packing = Packing((*lengths, *tails), device, split)
+
+        ids_R = torch.cat([batch["ids_N"][token_R], *(torch.zeros(n, dtype=torch.int64) for n in tails)])
+        position_R = torch.cat([batch.position_N[token_R], *(torch.arange(n) for n in tails)])
+        begin, end = split.piece(len(ids_R)) if split else (0, len(ids_R))
+        token_K = (batch["mask_N"].bool() & (batch.position_N > 0)).nonzero()[:, 0]
+        hidden_K = place_N[token_K - 1]
+        own_K = (hidden_K >= begin) & (hidden_K < end)
+        token_K, hidden_K = token_K[own_K], hidden_K[own_K] - begin
+        return cls(
+            sent(ids_R[begin:end], device)[None],
+            sent(position_R[begin:end], device)[None],
+            packing,
+            *(sent(x, device) for x in (token_K, hidden_K, batch["ids_N"][token_K])),
+            batch.N,
+        )
+
+
+def _tails(padding: int, longest: int) -> list[int]:
+    """Lengths of the sequences that padding consists of."""
+    return [min(longest, padding - at) for at in range(0, padding, longest)]
