@@ -17,6 +17,7 @@ from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
+from verl_core.checkpoint.adapter import check_adapter, gathered, write_adapter
 from verl_core.checkpoint.manifest import write_text_durably
 from verl_core.checkpoint.shards import Shards
 from verl_core.checkpoint.store import NO_SPACE
@@ -37,12 +38,14 @@ def save_role(folder: Path | str, state: EngineState, group: dist.ProcessGroup |
     """Writes `state` below `folder` (a role's folder inside `CheckpointStore.begin`'s). Called on all ranks of `group`
     (None: the default group, or this process alone when torch.distributed is not initialised).
 
-    Tensors keep dtype and bytes; tensors that share memory (tied embeddings) are stored once. Keys of `scalars` must be
-    strings. Raises RunError on every rank when the disk is full, with the number of bytes missing.
+    Tensors keep dtype and bytes; tensors that share memory (tied embeddings) are stored once; an adapter is written
+    whole, as peft's folder. Keys of `scalars` must be strings. Raises RunError when the disk is full, with the number
+    of bytes missing, for tensors that all ranks write on every one of them.
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for part in ("weights", "optimizer"):
+    adapter = gathered(state.weights, keep=_rank(group) == 0) if state.adapter else {}
+    for part in ("optimizer",) if state.adapter else ("weights", "optimizer"):
         whole: dict[str, Tensor] = getattr(state, part)
         tensors = {name: whole[name].detach() for name in _ties(whole, group)}
         if tensors:
@@ -50,6 +53,8 @@ def save_role(folder: Path | str, state: EngineState, group: dist.ProcessGroup |
     if _rank(group) == 0:
         engine = {"format": FORMAT, "world_size": _world_size(group), "scalars": state.scalars}
         try:
+            if state.adapter:
+                write_adapter(folder / "weights", state.adapter, adapter)
             write_text_durably(folder / ENGINE, json.dumps(engine, indent=1) + "\n")
         except OSError as error:
             raise _write_error(folder, state, error) from error
@@ -60,10 +65,12 @@ def load_role(folder: Path | str, like: EngineState, group: dist.ProcessGroup | 
 
     The tensors of `like` are filled in place (converted to their dtype) and returned, so that loading needs no second
     copy; optimizer tensors that a fresh engine does not have yet are made with the placement of their parameter. Raises
-    UserError, before anything is changed, naming tensors that are missing, unknown, incomplete or of another shape.
+    UserError, before anything is changed, naming tensors that are missing, unknown, incomplete or of another shape, and
+    for another adapter.
     """
     folder = Path(folder)
     engine = _read_engine(folder)
+    check_adapter(folder / "weights", like.adapter)
     weights = {name: tensor.detach() for name, tensor in like.weights.items()}
     optimizer = {name: tensor.detach() for name, tensor in like.optimizer.items()}
     saved_weights, saved_optimizer = Shards(folder / "weights"), Shards(folder / "optimizer")
@@ -78,7 +85,7 @@ def load_role(folder: Path | str, like: EngineState, group: dist.ProcessGroup | 
         if tensors:
             reader = HuggingFaceStorageReader(str(shards.folder))
             _quietly(dcp.load, tensors, storage_reader=reader, process_group=group)
-    return EngineState(weights, optimizer, engine["scalars"])
+    return EngineState(weights, optimizer, engine["scalars"], like.adapter)
 
 
 def _write(folder: Path, tensors: dict[str, Tensor], state: EngineState, group: dist.ProcessGroup | None) -> None:

@@ -49,13 +49,24 @@ def copy_text_files(source: Path, target: Path, tokenizer: bool = True, code: bo
     for path in sorted(source.iterdir()):
         if path.suffix == ".py" and not code:
             continue
-        of_tokenizer = path.name.startswith(_TOKENIZER) or path.suffix in (".model", ".tiktoken")
-        if of_tokenizer and path.suffix != ".py" and not tokenizer:
+        if _of_tokenizer(path) and not tokenizer:
             continue
         if path.is_file() and path.suffix in _KINDS and not path.name.endswith(".index.json"):
             shutil.copyfile(path, target / path.name)
         elif path.name == "additional_chat_templates" and path.is_dir() and tokenizer:
             shutil.copytree(path, target / path.name, dirs_exist_ok=True)
+
+
+def copy_tokenizer(source: Path, target: Path) -> None:
+    """Copies the tokenizer's files and its chat template, and no other file."""
+    for path in sorted(source.iterdir()):
+        if path.is_file() and _of_tokenizer(path):
+            shutil.copyfile(path, target / path.name)
+
+
+def _of_tokenizer(path: Path) -> bool:
+    named = path.name.startswith(_TOKENIZER) or path.suffix in (".model", ".tiktoken")
+    return named and path.suffix != ".py"
 
 
 def _make_code_local(path: Path) -> None:

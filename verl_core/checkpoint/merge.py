@@ -1,31 +1,28 @@
-"""From the sharded weights of a checkpoint to a Hugging Face folder, one block of rows at a time."""
+"""From the weights of a checkpoint to a Hugging Face folder, one block of rows at a time."""
 
-import json
+from __future__ import annotations
+
 import shutil
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from safetensors import safe_open
-from torch import Tensor
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTokenClassification, PreTrainedModel
 
+from verl_core.checkpoint.adapter import base_folder
 from verl_core.checkpoint.find import find_checkpoint
-from verl_core.checkpoint.huggingface import FOLDER, copy_text_files
+from verl_core.checkpoint.huggingface import FOLDER
 from verl_core.checkpoint.manifest import Manifest, content_faults, fsync, read_manifest
-from verl_core.checkpoint.published import layout, published
-from verl_core.checkpoint.safetensors_stream import MAX_FILE_BYTES, TensorPlan, file_plan, write_file, write_index
-from verl_core.checkpoint.shards import Shards
+from verl_core.checkpoint.merge_adapter import AdapterAlone, FoldedModel
+from verl_core.checkpoint.merge_content import Content, Dtype, main_dtype
+from verl_core.checkpoint.merge_whole import WholeModel
+from verl_core.checkpoint.safetensors_stream import MAX_FILE_BYTES, TensorPlan, write_file, write_index
 from verl_core.config.errors import RunError, UserError
+from verl_core.models.adapter_folder import is_adapter
 
-Dtype = Literal["keep", "bf16", "fp32"]
+Lora = Literal["fold", "adapter"]
 Progress = Callable[[int], None]  # told the bytes done since the last call
-_CAST = {"bf16": torch.bfloat16, "fp32": torch.float32}
-_BLOCK_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -36,22 +33,15 @@ class MergePlan:
     manifest: Manifest
     role: str
     out: Path
-    shards: Shards
-    model: PreTrainedModel  # on the meta device
-    tensors: list[TensorPlan]
-    origin: dict[str, str]  # name of a tensor to write -> the stored one it is made from
+    content: Content
+
+    @property
+    def tensors(self) -> list[TensorPlan]:
+        return self.content.tensors
 
     @property
     def bytes(self) -> int:
         return sum(tensor.bytes for tensor in self.tensors)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of most values: what config.json names, hence what transformers loads in."""
-        values: Counter[torch.dtype] = Counter()
-        for tensor in self.tensors:
-            values[tensor.dtype] += tensor.shape.numel() if tensor.dtype.is_floating_point else 0
-        return values.most_common(1)[0][0]
 
     @property
     def checked_bytes(self) -> int:
@@ -64,17 +54,22 @@ class MergePlan:
             "out": str(self.out),
             "tensors": len(self.tensors),
             "bytes": self.bytes,
-            "dtype": str(self.dtype).removeprefix("torch."),
+            "dtype": str(main_dtype(self.tensors)).removeprefix("torch."),
             "step": self.manifest.step,
             "role": self.role,
+            **self.content.report(),
         }
 
 
-def plan_merge(source: Path | str, out: Path | str, dtype: Dtype = "keep", role: str = "actor") -> MergePlan:
-    """Finds the checkpoint (see `find_checkpoint`), checks target, pieces and tensors. Nothing is written.
+def plan_merge(
+    source: Path | str, out: Path | str, dtype: Dtype = "keep", role: str = "actor", lora: Lora = "fold"
+) -> MergePlan:
+    """Finds the checkpoint (see `find_checkpoint`), checks target, pieces and tensors. Nothing is written. Where the
+    role trained an adapter, `lora` says what becomes of it: folded into its base, or a folder of its own.
 
     Raises UserError naming what is wrong: a target that holds something, a missing or cut file, a role that was not
-    trained, tensors that are missing, unknown or of another shape than the architecture's.
+    trained, tensors that are missing, unknown or of another shape than the architecture's, an adapter that is asked for
+    and absent, or whose base is.
     """
     out = Path(out).expanduser()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
@@ -86,15 +81,20 @@ def plan_merge(source: Path | str, out: Path | str, dtype: Dtype = "keep", role:
             f"{checkpoint} has no role {role!r}, it has {', '.join(sorted(manifest.roles)) or 'none'}",
             f"use --role {sorted(manifest.roles)[0]}" if manifest.roles else None,
         )
-    shards = Shards(checkpoint / role / "weights")
-    model = _architecture(checkpoint / role / FOLDER, role)
-    names = _checked_names(shards, model, checkpoint / role)
-    tensors: list[TensorPlan] = []
-    origin: dict[str, str] = {}
-    for stored, parts in layout(model, {name: shards.shape(name) for name in names}).items():
-        tensors += [TensorPlan(name, _cast(shards.dtype(stored), dtype), shape) for name, shape in parts.items()]
-        origin |= dict.fromkeys(parts, stored)
-    return MergePlan(checkpoint, manifest, role, out, shards, model, tensors, origin)
+    return MergePlan(checkpoint, manifest, role, out, _content(checkpoint, role, dtype, lora))
+
+
+def _content(checkpoint: Path, role: str, dtype: Dtype, lora: Lora) -> Content:
+    folder = checkpoint / role
+    if not is_adapter(folder / "weights"):
+        if lora == "adapter":
+            raise UserError(
+                f"{folder} holds a whole model and no adapter", "leave --lora out, or name a run with model.lora_rank"
+            )
+        return WholeModel(folder, role, dtype)
+    if lora == "adapter":
+        return AdapterAlone(folder, dtype)
+    return FoldedModel(folder, base_folder(checkpoint, role), role, dtype)
 
 
 def check_contents(plan: MergePlan, progress: Progress | None = None) -> None:
@@ -135,57 +135,6 @@ def _needed_parts(role: str) -> tuple[str, str]:
     return f"{role}/weights/", f"{role}/{FOLDER}/"
 
 
-def _architecture(folder: Path, role: str) -> PreTrainedModel:
-    """The network the weights belong to, on the meta device: names and shapes without memory."""
-    auto = AutoModelForTokenClassification if role == "critic" else AutoModelForCausalLM
-    # Code lies in the folder only when the run had model.trust_remote_code, and training ran it.
-    trust = any(folder.glob("*.py"))
-    try:
-        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust)
-        if role == "critic":
-            config.num_labels = 1
-        with torch.device("meta"):
-            return auto.from_config(config, trust_remote_code=trust)
-    except (OSError, ValueError, KeyError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise UserError(f"cannot build the model of {folder / 'config.json'}: {reason}") from error
-
-
-def _checked_names(shards: Shards, model: PreTrainedModel, where: Path) -> list[str]:
-    """Names to write in the model's order, each tie once. Raises UserError for everything that does not fit."""
-    expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
-    stored_of_tie = {target: source for target, source in model.all_tied_weights_keys.items() if target in expected}
-    problems = []
-    names = []
-    for name, shape in expected.items():
-        if name in stored_of_tie and (name not in shards or stored_of_tie[name] in shards):
-            if name in shards and not _same(shards, name, stored_of_tie[name]):
-                problems.append(f"{name} is tied to {stored_of_tie[name]} in the config, but their values differ")
-            continue
-        if name not in shards:
-            if not any(source == name and target in shards for target, source in stored_of_tie.items()):
-                problems.append(f"{name} is missing")
-        elif shards.shape(name) != shape:
-            problems.append(f"{name} is {list(shards.shape(name))}, the config says {list(shape)}")
-        elif not shards.complete(name):
-            problems.append(f"{name} is incomplete")
-        else:
-            names.append(name)
-    problems += [f"{name} is unknown to {type(model).__name__}" for name in shards.tensors if name not in expected]
-    if problems:
-        raise UserError(f"{where}: " + "; ".join(problems), "choose another step, or correct huggingface/config.json")
-    return names
-
-
-def _same(shards: Shards, first: str, second: str) -> bool:
-    pairs = zip(shards.blocks(first, _BLOCK_BYTES), shards.blocks(second, _BLOCK_BYTES), strict=True)
-    return shards.shape(first) == shards.shape(second) and all(torch.equal(a, b) for a, b in pairs)
-
-
-def _cast(stored: torch.dtype, dtype: Dtype) -> torch.dtype:
-    return stored if dtype == "keep" or not stored.is_floating_point else _CAST[dtype]
-
-
 def _check_space(plan: MergePlan) -> None:
     free = shutil.disk_usage(plan.out.parent).free
     if plan.bytes > free:
@@ -196,41 +145,15 @@ def _check_space(plan: MergePlan) -> None:
 
 
 def _write(plan: MergePlan, folder: Path, max_file_bytes: int, progress: Progress | None) -> None:
-    @lru_cache(maxsize=1)  # the parts of one stored tensor follow each other
-    def parts(stored: str) -> dict[str, Tensor]:
-        whole = torch.cat(list(plan.shards.blocks(stored, _BLOCK_BYTES)))
-        return published(plan.model, stored, whole)
-
-    def blocks(tensor: TensorPlan) -> Iterator[Tensor]:
-        stored = plan.origin[tensor.name]
-        same = stored == tensor.name and plan.shards.shape(stored) == tensor.shape
-        values = plan.shards.blocks(stored, _BLOCK_BYTES) if same else iter([parts(stored)[tensor.name]])
-        return (value.to(tensor.dtype) for value in values)
-
-    files = file_plan(plan.tensors, max_file_bytes)
+    files = plan.content.files(max_file_bytes)
     for name, tensors in files.items():
-        write_file(folder / name, tensors, blocks, progress)
+        write_file(folder / name, tensors, plan.content.blocks, progress)
     write_index(folder, files)
-    copy_text_files(plan.checkpoint / plan.role / FOLDER, folder)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    _set_dtype(config, str(plan.dtype).removeprefix("torch."))
-    config["architectures"] = [type(plan.model).__name__]
-    if plan.role == "critic":
-        config |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
-    (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    plan.content.finish(folder)
     for path in folder.iterdir():
         if path.is_file():
             fsync(path)
     fsync(folder)
-
-
-def _set_dtype(config: dict[str, Any], dtype: str) -> None:
-    """In the config and in those nested in it (text_config, ...); `torch_dtype` is the older name."""
-    config.pop("torch_dtype", None)
-    config["dtype"] = dtype
-    for value in config.values():
-        if isinstance(value, dict) and ("dtype" in value or "torch_dtype" in value):
-            _set_dtype(value, dtype)
 
 
 def _read_back(plan: MergePlan, folder: Path) -> None:

@@ -4,6 +4,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
@@ -15,7 +16,7 @@ from verl_core.config.process import run_job
 def main(arguments: list[str]) -> int:
     """Merges and says what was written, on stdout; the progress bar is on stderr."""
     options = _parser().parse_args(arguments)
-    plan = plan_merge(options.source, options.out, options.dtype, options.role)
+    plan = plan_merge(options.source, options.out, options.dtype, options.role, options.lora)
     if not options.dry_run:
         columns = (
             TextColumn("{task.description}"),
@@ -36,9 +37,15 @@ def main(arguments: list[str]) -> int:
         verb = "would write" if options.dry_run else "wrote"
         print(
             f"{verb} {report['out']}: {report['role']} of step {report['step']}, {report['tensors']} tensors, "
-            f"{report['bytes']:,} bytes, {report['dtype']}"
+            f"{report['bytes']:,} bytes, {report['dtype']}" + _of_adapter(report)
         )
     return 0
+
+
+def _of_adapter(report: dict[str, Any]) -> str:
+    if report.get("lora") == "fold":
+        return f"; its adapter is folded into {report['base']}"
+    return "; an adapter for peft" if report.get("lora") == "adapter" else ""
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -47,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=Path, required=True, help="folder to make; must not hold anything")
     parser.add_argument("--dtype", choices=["keep", "bf16", "fp32"], default="keep", help="dtype of the weights")
     parser.add_argument("--role", choices=["actor", "critic"], default="actor", help="which model of the run")
+    parser.add_argument("--lora", choices=["fold", "adapter"], default="fold", help="what becomes of an adapter")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")
     parser.add_argument("--dry-run", action="store_true", help="check everything, write nothing")

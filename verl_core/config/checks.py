@@ -185,7 +185,7 @@ def _adapter(said: Said, e: RlxConfig) -> Iterator[str]:
     if e.model.lora_rank and e.actor.strategy == "megatron":
         yield f"{said('model.lora_rank')}: adapters are trained by {said('actor.strategy')} not, but by fsdp"
     if e.model.lora_adapter_path is not None and not e.model.lora_rank:
-        yield f"{said('model.lora_adapter_path')} needs model.lora_rank, and lora_alpha: those of its adapter_config.json"
+        yield f"{said('model.lora_adapter_path')} needs model.lora_rank and lora_alpha: its adapter_config.json's"
     if e.model.lora_rank and not e.model.target_modules:
         yield f"{said('model.target_modules')} names no module; all-linear is the default"
 

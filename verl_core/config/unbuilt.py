@@ -7,8 +7,6 @@ from verl_core.config.effective import get, strategies, uses_rollout
 from verl_core.config.schema import RlxConfig
 
 RUNS_TODAY: dict[str, object] = {
-    "model.lora_rank": 0,
-    "model.lora_adapter_path": None,
     "model.enable_activation_offload": False,
     "actor.strategy": "fsdp",
     "critic.strategy": "fsdp",

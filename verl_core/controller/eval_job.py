@@ -21,7 +21,7 @@ from rich.console import Console
 from verl_core.config.effective import effective
 from verl_core.config.errors import UserError
 from verl_core.config.process import run_job
-from verl_core.config.schema import RlxConfig
+from verl_core.config.schema import ModelConfig, RlxConfig
 from verl_core.config.write import load
 
 talk = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -79,7 +79,8 @@ async def evaluate(config: RlxConfig, source: str) -> tuple[dict[str, float], li
     """Validation metrics of a model on the configuration's validation prompts, and every answer."""
     from verl_core.controller.run import Generation
 
-    folder, checkpoint = _locate(source)
+    folder, checkpoint, model = _locate(source, config.model)
+    config = replace(config, model=model)
     async with AsyncExitStack() as stack:
         generation = Generation(config, folder, blank=checkpoint is not None)
         prompts = generation.val_prompts()
@@ -98,17 +99,24 @@ async def evaluate(config: RlxConfig, source: str) -> tuple[dict[str, float], li
     return metrics, answers
 
 
-def _locate(source: str) -> tuple[str, Path | None]:
-    """The Hugging Face folder of architecture and tokenizer, and the checkpoint whose weights to load over it."""
+def _locate(source: str, model: ModelConfig) -> tuple[str, Path | None, ModelConfig]:
+    """The Hugging Face folder of architecture and tokenizer, the checkpoint whose weights to load over it, and the
+    model's settings with the adapter that this checkpoint has."""
+    from verl_core.checkpoint.adapter import base_folder, settings_of
     from verl_core.checkpoint.find import find_checkpoint, require_undamaged
+    from verl_core.models.adapter_folder import is_adapter
     from verl_core.models.pretrained import resolve
 
     path = Path(source).expanduser()
     if path.is_dir() and not (path / "config.json").exists():
         checkpoint = find_checkpoint(path)
         require_undamaged(checkpoint, ("actor/",))
-        return str(checkpoint / "actor" / "huggingface"), checkpoint
-    return str(resolve(source)), None
+        trained = checkpoint / "actor" / "weights"
+        folder = base_folder(checkpoint, "actor") if is_adapter(trained) else checkpoint / "actor" / "huggingface"
+        return str(folder), checkpoint, settings_of(trained, model)
+    if model.lora_adapter_path is None:  # a fresh adapter would change nothing
+        model = replace(model, lora_rank=0)
+    return str(resolve(source)), None, model
 
 
 if __name__ == "__main__":

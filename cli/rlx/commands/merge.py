@@ -27,6 +27,11 @@ class Role(StrEnum):
     critic = "critic"
 
 
+class Lora(StrEnum):
+    fold = "fold"
+    adapter = "adapter"
+
+
 @app.command()
 def merge(
     source: Path = typer.Argument(
@@ -35,6 +40,9 @@ def merge(
     out: Path = typer.Option(..., "--out", metavar="DIR", help="Folder to write; must be new or empty."),
     dtype: Dtype = typer.Option(Dtype.keep, help="Number format of the written weights."),
     role: Role = typer.Option(Role.actor, help="Whose weights."),
+    lora: Lora = typer.Option(
+        Lora.fold, help="Of a run with an adapter: a whole model with the adapter folded in, or the adapter for peft."
+    ),
     as_json: bool = JSON_OPTION,
     dry_run: bool = DRY_RUN_OPTION,
     verbose: bool = VERBOSE_OPTION,
@@ -50,7 +58,7 @@ def merge(
         raise UserError(f"{source} holds no checkpoint", "name a run directory or one of its checkpoints/global_step_N")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"--out {out} exists and is not an empty folder", "choose another folder, or empty this one")
-    words = jobs.options(out=out, dtype=dtype.value, role=role.value, json=as_json)
+    words = jobs.options(out=out, dtype=dtype.value, role=role.value, lora=lora.value, json=as_json)
     jobs.become(JOB, [str(source), *words, *(["-v"] if verbose else [])], EXTRAS, dry_run, as_json)
 
 

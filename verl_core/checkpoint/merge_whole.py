@@ -1,0 +1,124 @@
+"""What a merge writes of a role that was trained whole: the tensors of its checkpoint under the names that published
+models have, and the files of a model folder beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTokenClassification, PreTrainedModel
+
+from verl_core.checkpoint.huggingface import FOLDER, copy_text_files
+from verl_core.checkpoint.merge_content import BLOCK_BYTES, Dtype, cast, main_dtype
+from verl_core.checkpoint.published import layout, published
+from verl_core.checkpoint.safetensors_stream import TensorPlan, file_plan
+from verl_core.checkpoint.shards import Shards
+from verl_core.config.errors import UserError
+
+
+class WholeModel:
+    """The weights of a role's folder. Raises UserError for tensors that are missing, unknown, incomplete or of another
+    shape than the architecture's."""
+
+    def __init__(self, folder: Path, role: str, dtype: Dtype):
+        self.folder, self.role = folder, role
+        self.shards = Shards(folder / "weights")
+        self.model = architecture(folder / FOLDER, role)
+        names = _checked_names(self.shards, self.model, folder)
+        self.tensors: list[TensorPlan] = []
+        self._origin: dict[str, str] = {}  # name of a tensor to write -> the stored one it is made from
+        for stored, parts in layout(self.model, {name: self.shards.shape(name) for name in names}).items():
+            to = cast(self.shards.dtype(stored), dtype)
+            self.tensors += [TensorPlan(name, to, shape) for name, shape in parts.items()]
+            self._origin |= dict.fromkeys(parts, stored)
+        self._parts = lru_cache(maxsize=1)(self._parts_of)  # the parts of one stored tensor follow each other
+
+    def files(self, max_file_bytes: int) -> dict[str, list[TensorPlan]]:
+        return file_plan(self.tensors, max_file_bytes)
+
+    def blocks(self, tensor: TensorPlan) -> Iterator[Tensor]:
+        stored = self._origin[tensor.name]
+        same = stored == tensor.name and self.shards.shape(stored) == tensor.shape
+        values = self.shards.blocks(stored, BLOCK_BYTES) if same else iter([self._parts(stored)[tensor.name]])
+        return (value.to(tensor.dtype) for value in values)
+
+    def finish(self, folder: Path) -> None:
+        write_model_files(self.folder / FOLDER, folder, self.tensors, self.model, self.role)
+
+    def report(self) -> dict[str, Any]:
+        return {}
+
+    def _parts_of(self, stored: str) -> dict[str, Tensor]:
+        return published(self.model, stored, torch.cat(list(self.shards.blocks(stored, BLOCK_BYTES))))
+
+
+def architecture(folder: Path, role: str) -> PreTrainedModel:
+    """The network the weights belong to, on the meta device: names and shapes without memory."""
+    auto = AutoModelForTokenClassification if role == "critic" else AutoModelForCausalLM
+    # Code lies in the folder only when the run had model.trust_remote_code, and training ran it.
+    trust = any(folder.glob("*.py"))
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=trust)
+        if role == "critic":
+            config.num_labels = 1
+        with torch.device("meta"):
+            return auto.from_config(config, trust_remote_code=trust)
+    except (OSError, ValueError, KeyError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise UserError(f"cannot build the model of {folder / 'config.json'}: {reason}") from error
+
+
+def write_model_files(source: Path, folder: Path, tensors: list[TensorPlan], model: PreTrainedModel, role: str) -> None:
+    """Everything of a Hugging Face folder but the weights, as it was when `source` was saved."""
+    copy_text_files(source, folder)
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    _set_dtype(config, str(main_dtype(tensors)).removeprefix("torch."))
+    config["architectures"] = [type(model).__name__]
+    if role == "critic":
+        config |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
+    (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _checked_names(shards: Shards, model: PreTrainedModel, where: Path) -> list[str]:
+    """Names to write in the model's order, each tie once. Raises UserError for everything that does not fit."""
+    expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    stored_of_tie = {target: source for target, source in model.all_tied_weights_keys.items() if target in expected}
+    problems = []
+    names = []
+    for name, shape in expected.items():
+        if name in stored_of_tie and (name not in shards or stored_of_tie[name] in shards):
+            if name in shards and not _same(shards, name, stored_of_tie[name]):
+                problems.append(f"{name} is tied to {stored_of_tie[name]} in the config, but their values differ")
+            continue
+        if name not in shards:
+            if not any(source == name and target in shards for target, source in stored_of_tie.items()):
+                problems.append(f"{name} is missing")
+        elif shards.shape(name) != shape:
+            problems.append(f"{name} is {list(shards.shape(name))}, the config says {list(shape)}")
+        elif not shards.complete(name):
+            problems.append(f"{name} is incomplete")
+        else:
+            names.append(name)
+    problems += [f"{name} is unknown to {type(model).__name__}" for name in shards.tensors if name not in expected]
+    if problems:
+        raise UserError(f"{where}: " + "; ".join(problems), "choose another step, or correct huggingface/config.json")
+    return names
+
+
+def _same(shards: Shards, first: str, second: str) -> bool:
+    pairs = zip(shards.blocks(first, BLOCK_BYTES), shards.blocks(second, BLOCK_BYTES), strict=True)
+    return shards.shape(first) == shards.shape(second) and all(torch.equal(a, b) for a, b in pairs)
+
+
+def _set_dtype(config: dict[str, Any], dtype: str) -> None:
+    """In the config and in those nested in it (text_config, ...); `torch_dtype` is the older name."""
+    config.pop("torch_dtype", None)
+    config["dtype"] = dtype
+    for value in config.values():
+        if isinstance(value, dict) and ("dtype" in value or "torch_dtype" in value):
+            _set_dtype(value, dtype)
