@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from verl_core.batch import Batch, balance, micro_batches
+from verl_core.batch.packing import cut_further
 from verl_core.config.errors import UserError
 
 costs = st.lists(st.integers(0, 1000), max_size=40)
@@ -103,3 +104,16 @@ def test_dealt_and_packed_batches_lose_nothing(length, tokens, ranks):
         for part in micro_batches(mine.length_S, tokens=tokens):
             seen[mine.select(part)["ids_N"]] += 1
     assert (seen == 1).all()
+
+
+@given(st.lists(st.integers(1, 50), max_size=20), st.integers(50, 120), st.integers(0, 25))
+def test_cutting_further_gives_the_count_where_sequences_suffice(length, tokens, count):
+    before = micro_batches(length, tokens=tokens)
+    after = cut_further(before, length, count)
+    assert sorted(s for part in after for s in part) == list(range(len(length)))
+    assert len(after) == max(len(before), min(count, len(length)))
+    assert all(part and part == sorted(part) for part in after)
+    longest = [max((sum(length[s] for s in part) for part in parts), default=0) for parts in (before, after)]
+    assert longest[1] <= longest[0]
+    if count <= len(before):
+        assert after == before

@@ -59,6 +59,23 @@ def micro_batches(
     return [list(range(s, min(s + sequences, len(length)))) for s in range(0, len(length), sequences)]
 
 
+def cut_further(parts: Sequence[Sequence[int]], length_S: Tensor | Sequence[int], count: int) -> list[list[int]]:
+    """Micro-batches cut in two, the longest first, until there are `count` of them or each holds one sequence: ranks
+    run equally many, and one with fewer would compute on padding meanwhile. None of the new ones is longer."""
+    length = length_S.tolist() if isinstance(length_S, Tensor) else list(length_S)
+    # (tokens, negative as heaps give the least first; sequences)
+    whole = [(-sum(length[s] for s in part), list(part)) for part in parts]
+    single = [part for part in whole if len(part[1]) < 2]
+    several = [part for part in whole if len(part[1]) >= 2]
+    heapq.heapify(several)
+    while several and len(single) + len(several) < count:
+        _, part = heapq.heappop(several)
+        for half in balance([length[s] for s in part], 2):
+            piece = (-sum(length[part[i]] for i in half), [part[i] for i in half])
+            heapq.heappush(several, piece) if len(half) > 1 else single.append(piece)
+    return sorted(part for _, part in (*single, *several))
+
+
 def check_fits(length: Sequence[int], tokens_a_rank: int, ranks: int = 1) -> None:
     """Raises UserError when a sequence is longer than the token budget of the ranks that work on it, ValueError for a
     budget < 1."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from verl_core.algorithms.loss import Loss, Need, Totals
 from verl_core.batch import Batch
 from verl_core.batch.packing import balance
+from verl_core.batch.shared_prompt import deal_groups, own_cost_S
 from verl_core.controller.accounting import Costs
 from verl_core.controller.executors import WorkerGroup
 from verl_core.controller.phases import forward_phase, update_phase
@@ -26,22 +27,37 @@ _HERE_ONLY = ("trajectory_blob",)
 
 class Role:
     """`together`: that many neighbouring ranks split their rows, and are given the same sequences; the first of them
-    answers. `costs`: what balances them, and counts in `asked`; None: tokens do."""
+    answers. `costs`: what balances them, and counts in `asked`; None: tokens do. `share_prompt`: the answers of a
+    prompt go to one rank as far as that keeps ranks balanced, and the prompt's cost counts once."""
 
-    def __init__(self, name: str, group: WorkerGroup, together: int = 1, costs: Costs | None = None):
+    def __init__(
+        self, name: str, group: WorkerGroup, together: int = 1, costs: Costs | None = None, share_prompt: bool = False
+    ):
         self.name, self.group, self.together, self.costs = name, group, together, costs
+        self.share_prompt = share_prompt
         self.asked: defaultdict[str, float] = defaultdict(float)  # FLOPs by phase
 
     def _shares(self, batch: Batch, phase: str) -> list[list[int]]:
         """Sequences of each group of ranks."""
-        groups = self.group.size // self.together
+        cost_S, groups = self._cost_S(batch, phase), self.group.size // self.together
+        return deal_groups(cost_S, batch.group_S, groups) if self.share_prompt else balance(cost_S, groups)
+
+    def _cost_S(self, batch: Batch, phase: str) -> Tensor:
+        """FLOPs of each sequence, which count as asked for in this phase; tokens where the formula is not known."""
+        cost_S = self._flops_S(phase, batch.length_S, batch.sum_S(batch["mask_N"]))
+        if self.share_prompt:
+            prompt_S = batch["prompt_len_S"]
+            cost_S = own_cost_S(cost_S, self._flops_S(phase, prompt_S, torch.zeros_like(prompt_S)), batch.group_S)
+        if self.costs is not None:
+            self.asked[phase] += float(cost_S.sum())
+        return cost_S
+
+    def _flops_S(self, phase: str, length_S: Tensor, answers_S: Tensor) -> Tensor:
         if self.costs is None:
-            return balance(batch.length_S, groups)
+            return length_S.double()
         flops = self.costs.of(phase)
-        answers_S = batch.sum_S(batch["mask_N"])
-        cost_S = [flops.sequence(n, a) for n, a in zip(batch.length_S.tolist(), answers_S.tolist(), strict=True)]
-        self.asked[phase] += sum(cost_S)
-        return balance(cost_S, groups)
+        lengths = zip(length_S.tolist(), answers_S.tolist(), strict=True)
+        return torch.tensor([flops.sequence(n, answers) for n, answers in lengths], dtype=torch.float64)
 
     def _dealt(self, shares: list[list[int]], batch: Batch, *rest: Any) -> list[tuple]:
         """A call's arguments rank by rank."""

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from verl_core.algorithms.loss import Loss, Metric, Need, Totals
 from verl_core.batch import Batch
-from verl_core.batch.packing import micro_batches
+from verl_core.batch.packing import cut_further, micro_batches
 from verl_core.batch.shared_prompt import group_micro_batches, row_tokens, shared_S
 from verl_core.config.schema import ActorConfig, CriticConfig, ModelConfig, OptimConfig
 from verl_core.models.adapter import Adapter, base_name
@@ -212,7 +212,8 @@ class FsdpEngine:
 
     def _inputs(self, batch: Batch, micro: MicroBatching | None) -> Iterator[tuple[list[int] | None, PackedInput]]:
         """Micro-batches as sequence indices and packed input. All ranks run equally many, since each runs
-        collectives: a rank with fewer repeats a sequence of two tokens that counts for nothing (index None)."""
+        collectives: a rank with fewer cuts its own further, and where it has not enough sequences repeats one of two
+        tokens that counts for nothing (index None)."""
         rule = micro if micro is not None and micro != MicroBatching() else self.micro
         ranks = self.split.size if self.split else 1
         if self.share_prompt:
@@ -225,6 +226,7 @@ class FsdpEngine:
             most = torch.tensor(count, device=self.platform.device)
             dist.all_reduce(most, dist.ReduceOp.MAX, group=self.group)
             count = int(most)
+            indices = cut_further(indices, batch.length_S, count)
         whole = [list(range(batch.S))]
         for index in indices:
             yield index, self._packed(batch if indices == whole else batch.select(index), rule)
