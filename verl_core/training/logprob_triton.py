@@ -132,13 +132,15 @@ class LinearStats(torch.autograd.Function):
                 d_entropy_K[part], ctx.scale, V, ENTROPY=len(d_entropy_K) > 0, BLOCK=_BLOCK, num_warps=_WARPS,
             )  # fmt: skip
             torch.mm(logits, weight_VD, out=d_hidden_KD[part])
+            if not ctx.needs_input_grad[1]:  # below an adapter the output layer is frozen
+                continue
             if ctx.rows >= K:
                 d_weight_VD = logits.t() @ hidden_KD
             else:  # chunks add up in float32
                 piece = torch.mm(logits.t(), hidden_KD[part], out_dtype=torch.float32)
                 d_weight_VD = piece if d_weight_VD is None else d_weight_VD.add_(piece)
-        assert d_weight_VD is not None
-        return d_hidden_KD, d_weight_VD.to(weight_VD.dtype), None, None, None, None
+        d_weight_VD = None if d_weight_VD is None else d_weight_VD.to(weight_VD.dtype)
+        return d_hidden_KD, d_weight_VD, None, None, None, None
 
 
 @cache
