@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from verl_core.training.fsdp.host_adamw import HostAdamW
 from verl_core.training.fsdp.shard import local
 
 type Snapshot = dict[str, Tensor]  # this rank's pieces by parameter name, in host memory
@@ -40,8 +41,10 @@ def swapped(parameters: Mapping[str, Tensor], snapshot: Snapshot) -> Iterator[No
 
 
 def move_optimizer(optimizers: list[Optimizer], device: torch.device | str) -> None:
-    """Moves all optimizer state."""
+    """Moves all optimizer state but that which lives in host memory."""
     for optimizer in optimizers:
+        if isinstance(optimizer, HostAdamW):
+            continue
         for entry in optimizer.state.values():
             for key, value in entry.items():
                 if isinstance(value, Tensor):

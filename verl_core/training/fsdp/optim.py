@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.optim import AdamW, Muon, Optimizer
 
+from verl_core.config.errors import EnvError
 from verl_core.config.schema import OptimConfig
+from verl_core.training.fsdp.host_adamw import HostAdamW
 from verl_core.training.fsdp.shard import decoder_layers
 from verl_core.training.schedule import factor
 
 
 def build_optimizers(network: nn.Module, optim: OptimConfig) -> list[Optimizer]:
-    """AdamW (fused, decoupled decay) on every parameter that is trained; with optimizer=muon, torch's Muon on the 2-D
-    matrices of the decoder layers and AdamW on the rest. Every group remembers its peak as `peak_lr`."""
+    """AdamW (fused, decoupled decay) on every parameter that is trained, or the kind of it that `optimizer` names; with
+    muon, torch's Muon on the 2-D matrices of the decoder layers and AdamW on the rest. Every group remembers its peak
+    rate as `peak_lr`."""
     trained = [p for p in network.parameters() if p.requires_grad]
     matrices = [p for p in decoder_layers(network).parameters() if p.ndim == 2 and p.requires_grad]
-    if optim.optimizer == "adamw":
+    if optim.optimizer != "muon":
         matrices = []
     matrix_ids = {id(p) for p in matrices}
     rest = [p for p in trained if id(p) not in matrix_ids]
@@ -29,12 +33,25 @@ def build_optimizers(network: nn.Module, optim: OptimConfig) -> list[Optimizer]:
             Muon(matrices, lr=optim.muon_lr, momentum=optim.muon_momentum, weight_decay=optim.weight_decay)
         )
     if rest:
-        optimizers.append(
-            AdamW(rest, lr=optim.lr, betas=optim.betas, eps=optim.eps, weight_decay=optim.weight_decay, fused=True)
-        )
+        optimizers.append(_adamw(rest, optim))
     for group in (g for o in optimizers for g in o.param_groups):
-        group["peak_lr"] = group["lr"]
+        group["peak_lr"] = float(group["lr"])
     return optimizers
+
+
+def _adamw(parameters: list[nn.Parameter], optim: OptimConfig) -> Optimizer:
+    options: dict[str, Any] = {
+        "lr": optim.lr, "betas": optim.betas, "eps": optim.eps, "weight_decay": optim.weight_decay
+    }  # fmt: skip
+    if optim.optimizer == "adamw_host":
+        return HostAdamW(parameters, **options)
+    if optim.optimizer == "adamw_8bit":
+        try:
+            from torchao.optim import AdamW8bit
+        except ImportError as error:
+            raise EnvError("optim.optimizer=adamw_8bit needs the package torchao", "pip install torchao") from error
+        return AdamW8bit(parameters, **options)
+    return AdamW(parameters, fused=True, **options)
 
 
 def needs_total_steps(optim: OptimConfig) -> bool:
@@ -47,7 +64,11 @@ def set_learning_rates(optimizers: list[Optimizer], optim: OptimConfig, step: in
     """The rates of optimizer step `step` (from 0)."""
     scale = factor(optim, step, total_steps)
     for group in (g for o in optimizers for g in o.param_groups):
-        group["lr"] = group["peak_lr"] * scale
+        rate = group["peak_lr"] * scale
+        if isinstance(group["lr"], Tensor):  # the 8-bit optimizer's, whose step is compiled
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def clip_gradients(network: nn.Module, max_norm: float) -> float:

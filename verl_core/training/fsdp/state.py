@@ -7,9 +7,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, distribute_tensor
-from torch.optim import Optimizer
+from torch.optim import AdamW, Optimizer
 
 from verl_core.config.errors import UserError
+from verl_core.training.fsdp.host_adamw import HostAdamW
+from verl_core.training.fsdp.shard import local
 
 
 def check_names(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
@@ -38,13 +40,13 @@ def copy_into(target: Tensor, value: Tensor) -> None:
     if not (isinstance(value, DTensor) and value.device_mesh == mesh and value.placements == placements):
         whole = value.full_tensor() if isinstance(value, DTensor) else value
         value = distribute_tensor(whole.to(target.device), mesh, placements, src_data_rank=None)
-    target.to_local().copy_(value.to_local())
+    target.to_local().copy_(value.to_local().to(target.device))  # 8-bit state is made on its own device
 
 
 def optimizer_tensors(optimizers: list[Optimizer], names: Mapping[Tensor, str]) -> dict[str, Tensor]:
     """Optimizer state as "<state key>/<parameter name>", without the step counters (see `optimizer_steps`)."""
     return {
-        f"{key}/{names[p]}": value
+        f"{key}/{names[p]}": _readable(p, value)
         for o in optimizers
         for p, entry in o.state.items()
         for key, value in entry.items()
@@ -55,6 +57,25 @@ def optimizer_tensors(optimizers: list[Optimizer], names: Mapping[Tensor, str]) 
 def optimizer_steps(optimizers: list[Optimizer], names: Mapping[Tensor, str]) -> dict[str, int]:
     """AdamW's step counters by parameter name."""
     return {names[p]: int(e["step"]) for o in optimizers for p, e in o.state.items() if "step" in e}
+
+
+def _readable(p: Tensor, value: Tensor) -> Tensor:
+    """8-bit state as float32 in host memory, placed as the parameter is, so that any number of ranks reads it (then
+    rounded to 8 bits once more); other state as it is."""
+    if not hasattr(piece := local(value), "dequantize") or not hasattr(piece, "codes"):
+        return value
+    plain = torch.empty_like(p, dtype=torch.float32, device="cpu", requires_grad=False)
+    local(plain).copy_(piece.dequantize())
+    return plain
+
+
+def _blank(optimizer: Optimizer, p: Tensor, key: str, dtype: torch.dtype) -> Tensor:
+    """Room for a piece of state as the optimizer keeps it."""
+    if isinstance(optimizer, HostAdamW):
+        return torch.empty_like(p, dtype=dtype, device="cpu", requires_grad=False)
+    if hasattr(optimizer, "_new_buffer"):  # torchao's 8-bit AdamW
+        return optimizer._new_buffer(p.detach(), signed=key == "exp_avg")
+    return torch.empty_like(p, dtype=dtype, requires_grad=False)
 
 
 def load_optimizers(
@@ -69,10 +90,11 @@ def load_optimizers(
         optimizer.state.clear()
         for p in (p for group in optimizer.param_groups for p in group["params"]):
             for key, value in by_name.pop(names[p], {}).items():
-                optimizer.state[p][key] = torch.empty_like(p, dtype=value.dtype, requires_grad=False)
+                optimizer.state[p][key] = _blank(optimizer, p, key, value.dtype)
                 copy_into(optimizer.state[p][key], value)
             if names[p] in steps:  # float32 on the parameter's device is what fused AdamW keeps
-                optimizer.state[p]["step"] = torch.tensor(float(steps[names[p]]), dtype=torch.float32, device=p.device)
+                place = p.device if type(optimizer) is AdamW else "cpu"
+                optimizer.state[p]["step"] = torch.tensor(float(steps[names[p]]), dtype=torch.float32, device=place)
     if by_name:
         raise UserError(
             f"the state has optimizer entries of unknown parameters, e.g. {min(by_name)}",
