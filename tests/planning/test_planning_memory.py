@@ -13,6 +13,7 @@ from verl_core.config.effective import effective
 from verl_core.models import attention
 from verl_core.planning import engine_memory, gpus, memory, traffic
 from verl_core.planning.components import CONTEXT, FRAGMENTATION, Components
+from verl_core.planning.host import checkpoint_bytes
 from verl_core.planning.plan import shapes_of
 from verl_core.planning.roles import Role
 from verl_core.planning.system import System, system_of
@@ -81,9 +82,12 @@ def test_muon_has_one_moment_of_the_layers(model):
 def test_adapter_has_gradients_and_moments_alone(model):
     role = actor(model, "model.lora_rank=3")
     stage, adapter = role.stages[0], 2 * 3 * 128
-    assert memory.parameters(role, stage) == 4 * PARAMS
+    assert memory.parameters(role, stage) == 2 * PARAMS + 4 * adapter  # below it the model is kept in bfloat16
     assert memory.gradients(role, stage) == 4 * adapter
     assert memory.optimizer(role, stage) == 8 * adapter
+    assert checkpoint_bytes(role) == 12 * adapter
+    muon = actor(model, "model.lora_rank=3", "actor.optim.optimizer=muon")  # all of an adapter are matrices of layers
+    assert memory.optimizer(muon, stage) == 4 * adapter and checkpoint_bytes(muon) == 8 * adapter
 
 
 def test_stored_in_bfloat16(model):

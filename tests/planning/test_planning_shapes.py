@@ -88,7 +88,10 @@ def test_adapter_of_all_linear_layers_by_hand():
     # q 8+8, k 8+4, v 8+4, o 8+8, gate, up and down 8+16 each: 128 a layer
     assert shape.lora_params(3, "all-linear") == 2 * 3 * 128
     assert shape.lora_params(3, ["q_proj", "v_proj"]) == 2 * 3 * (16 + 12)
+    assert shape.lora_params(3, "self_attn.q_proj") == 2 * 3 * 16
     assert shape.lora_params(3, ["lm_head"]) == 0
+    mixture = shape_of("Qwen/Qwen3-30B-A3B", {})  # no linear layers but those of attention
+    assert mixture.lora_params(1, "all-linear") == 48 * (2 * (2048 + 4096) + 2 * (2048 + 512))
 
 
 def test_windowed_layers_forget():

@@ -82,7 +82,7 @@ def engine_of(c: RlxConfig, shape: ModelShape, actor: Role, on_cpu: bool) -> Eng
         utilization=r.gpu_memory_utilization,
         eager=r.enforce_eager,
         work=work,
-        copies=size != actor.stored or actor.mesh.ranks > 1,
+        copies=size != actor.stored or actor.mesh.ranks > 1 or actor.adapter,
     )
 
 

@@ -25,7 +25,7 @@ def host_of_pool(system: System, pool: str, stage_of: dict[str, Stage]) -> float
         per_gpu += memory.optimizer(role, stage) if role.trained and role.optimizer_offload else 0.0
         if role.name == "actor" and system.reference_in_actor and not role.adapter:
             per_gpu += 2 * memory.parameters(role, stage)  # the snapshot, and the present weights while it is used
-    reading = max((role.stored * role.params for role in roles if not role.mesh.megatron), default=0.0)
+    reading = max((role.stored_bytes for role in roles if not role.mesh.megatron), default=0.0)
     writing = gpus * max((_written(role, stage_of[role.name]) for role in roles if role.trained), default=0.0)
     return gpus * per_gpu + max(reading, writing) + SCORER * c.reward.num_workers * (system.actor in roles)
 
@@ -36,9 +36,9 @@ def checkpoint_bytes(role: Role) -> float:
         return 0.0
     if role.mesh.megatron:
         return (2 + 12) * role.params
-    moments = 2 * role.trained - (role.shape.layers_params if role.optimizer == "muon" and not role.adapter else 0)
-    return role.stored * (role.params + moments)
+    matrices = role.trained if role.adapter else role.shape.layers_params
+    return role.stored * (3 * role.trained - (matrices if role.optimizer == "muon" else 0))
 
 
 def _written(role: Role, stage: Stage) -> float:
-    return min(CHECKPOINT_FILE, memory.parameters(role, stage) + memory.optimizer(role, stage))
+    return min(CHECKPOINT_FILE, memory.saved_parameters(role, stage) + memory.optimizer(role, stage))

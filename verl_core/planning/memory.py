@@ -18,9 +18,14 @@ def parameters(role: Role, stage: Stage) -> float:
     """Stored parameters: FSDP shards them; Megatron keeps a stage's, split by tensor and expert ranks."""
     m = role.mesh
     if not m.megatron:
-        return role.params * role.stored / m.shards
+        return role.stored_bytes / m.shards
     held = role.held(stage)
     return role.stored * (held.common / m.tp + held.experts / (m.ep * m.etp))
+
+
+def saved_parameters(role: Role, stage: Stage) -> float:
+    """Those of a checkpoint: an adapter's alone."""
+    return role.trained * role.stored / role.mesh.shards if role.adapter else parameters(role, stage)
 
 
 def gradients(role: Role, stage: Stage) -> float:
@@ -47,8 +52,8 @@ def optimizer(role: Role, stage: Stage) -> float:
         spread, experts_spread = (m.optimizer_ranks, m.expert_optimizer_ranks) if role.distributed_optimizer else (1, 1)
         return 12 * (held.common / m.tp / spread + held.experts / (m.ep * m.etp) / experts_spread)
     moments = 2.0 * role.trained
-    if role.optimizer == "muon" and not role.adapter:
-        moments -= role.shape.layers_params
+    if role.optimizer == "muon":
+        moments -= role.trained if role.adapter else role.shape.layers_params
     return moments * role.stored / m.shards
 
 

@@ -79,8 +79,10 @@ class Seat:
         transport = str(self.system.config.weights.type)
         passing = traffic.sync(actor, engine, transport)
         around = traffic.residency(actor, stage, with_optimizer=False)
-        matrix = max(actor.shape.embedding_params, actor.shape.one_expert_params) * actor.stored
-        used = memory.at_rest(actor, stage, with_optimizer=False, buffers=matrix if actor.mesh.ranks > 1 else 0.0)
+        s = actor.shape
+        matrix = max(s.embedding_params, s.one_expert_params) * actor.frozen if actor.mesh.ranks > 1 else 0.0
+        folded = 8.0 * s.hidden * max(s.ffn, s.q_width) if actor.adapter else 0.0  # W and W + BA in float32
+        used = memory.at_rest(actor, stage, with_optimizer=False, buffers=matrix + folded)
         seconds = timing.sync_seconds(actor, engine, self.gpu, transport, passing)
         awake = engine_memory.awake_without_cache(self.engine) if self.engine else 0.0
         return self._phase(actor, "sync", used, seconds, passing, around, engine=awake)

@@ -1,7 +1,7 @@
 """The roles of an effective configuration as plans see them: model, mesh, dtypes, what is trained, what waits where."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from verl_core.config.effective import settled, uses_reference
@@ -87,6 +87,16 @@ class Role:
         return 0 < self.trained < self.params
 
     @property
+    def frozen(self) -> int:
+        """Bytes of a parameter of the model itself: below an adapter it is kept in the dtype it is computed with."""
+        return self.compute if self.adapter else self.stored
+
+    @property
+    def stored_bytes(self) -> int:
+        """Of what FSDP's ranks store together."""
+        return self.params * self.frozen + (self.trained * self.stored if self.adapter else 0)
+
+    @property
     def is_sharded(self) -> bool:
         """Whether FSDP's hooks are in use: several ranks, or another dtype to compute in than to store."""
         return self.mesh.ranks > 1 or self.compute != self.stored
@@ -128,6 +138,8 @@ def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: 
     is_critic = isinstance(settings, CriticConfig)
     value_head = is_critic or c.algorithm.name == "reward_model"
     by_megatron = settings.strategy == "megatron"
+    if by_megatron:
+        work = replace(work, shares=False)
     share = settled(settings.ppo_mini_batch_size) * work.samples
     rule = (settings.ppo_micro_batch_size_per_gpu, settings.ppo_max_token_len_per_gpu)
     forward_rule = rule if is_critic else _log_prob_rule(c.rollout, rule)

@@ -128,21 +128,23 @@ class ModelShape:
         return self.active_layers_params + self.params - self.layers_params
 
     def lora_params(self, rank: int, targets: str | list[str]) -> int:
-        """Parameters of a low-rank adapter, (in + out) x rank a matrix (arXiv 2106.09685, section 4.1)."""
+        """Parameters of a low-rank adapter, (in + out) x rank a matrix (arXiv 2106.09685, section 4.1). Routed experts
+        are no linear layers (transformers stacks them) and get none. A target counts in every layer by its last part.
+        """
         d, q, kv = self.hidden, self.q_width, self.kv_width
+        ends = [target.rpartition(".")[2] for target in ([targets] if isinstance(targets, str) else targets)]
         attention = {"q_proj": d + q, "k_proj": d + kv, "v_proj": d + kv, "o_proj": q + d}
 
         def wanted(widths: Mapping[str, int]) -> int:
-            return sum(size for name, size in widths.items() if targets == "all-linear" or name in targets)
+            return sum(size for name, size in widths.items() if "all-linear" in ends or name in ends)
 
         def feed_forward(width: int) -> int:
             return wanted({"gate_proj": d + width, "up_proj": d + width, "down_proj": width + d})
 
         total = 0
         for i in range(self.layers):
-            routed = self.experts * feed_forward(self.expert_ffn) if self.has_experts(i) else feed_forward(self.ffn)
-            shared = feed_forward(self.shared_expert_ffn) if self.has_experts(i) and self.shared_expert_ffn else 0
-            total += wanted(attention) + routed + shared
+            width = self.shared_expert_ffn if self.has_experts(i) else self.ffn
+            total += wanted(attention) + (feed_forward(width) if width else 0)
         return rank * total
 
     def remembered(self, length: int) -> float:

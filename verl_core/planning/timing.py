@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from verl_core.planning.engine_memory import Engine, sequences_held
 from verl_core.planning.flops import Flops
 from verl_core.planning.gpus import Gpu
-from verl_core.planning.memory import optimizer, parameters
+from verl_core.planning.memory import optimizer
 from verl_core.planning.mesh import Stage
 from verl_core.planning.roles import Role
 from verl_core.planning.shapes import ModelShape
@@ -44,7 +44,7 @@ def update_seconds(role: Role, stage: Stage, gpu: Gpu, moved: Mapping[str, float
     """Forward, backward (twice as much) and recomputation, the optimizer's passes over memory, and what collectives
     cannot hide behind: FSDP's gathers overlap with computing, Megatron's wait in between, and its pipeline is filled
     and drained."""
-    times = 4.0 if role.checkpointing else 3.0
+    times = _passes(role) + role.checkpointing
     epochs = role.updates / role.mini_batches
     computing = times * epochs * max(_computing(role, gpu), _launching(role, role.update, role.mini_batches))
     m = role.mesh
@@ -112,7 +112,10 @@ def moving(moved: Mapping[str, float], gpu: Gpu, per_node: int = 1) -> float:
 def _computing(role: Role, gpu: Gpu) -> float:
     """One forward pass over the step's sequences, dealt out evenly to all ranks."""
     work = role.work
-    flops = work.sequences * Flops.forward(role.shape, head=not role.value_head).sequence(work.length, work.response)
+    cost = Flops.forward(role.shape, head=not role.value_head)
+    flops = work.sequences * cost.sequence(work.length, work.response)
+    if work.shares:
+        flops -= (work.sequences - work.prompts) * cost.sequence(work.prompt, 0)
     return flops / role.mesh.ranks / (gpu.flops * utilization(role.shape))
 
 
@@ -121,11 +124,20 @@ def _launching(role: Role, micro: Micro, shares: int) -> float:
     return LAUNCH * role.shape.layers / role.mesh.pp * micro.count * shares
 
 
+def _passes(role: Role) -> float:
+    """Forward and backward in forward passes: three, and fewer where the model below an adapter takes no gradient."""
+    if not role.adapter:
+        return 3.0
+    cost, work = Flops.forward(role.shape), role.work
+    update = cost.update(role.trained)
+    return update.sequence(work.length, work.response) / cost.sequence(work.length, work.response)
+
+
 def _stepped(role: Role, stage: Stage) -> float:
     """Parameters that a GPU's optimizer updates."""
     if role.mesh.megatron:
         return optimizer(role, stage) / 12
-    return parameters(role, stage) / role.stored * role.trained / role.params
+    return role.trained / role.mesh.shards
 
 
 def _overlapped(role: Role, computing: float, communicating: float) -> float:

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from verl_core.planning.engine_memory import Engine
-from verl_core.planning.memory import optimizer, parameters
+from verl_core.planning.memory import optimizer, parameters, saved_parameters
 from verl_core.planning.mesh import Stage
 from verl_core.planning.roles import Role
 from verl_core.planning.work import Micro
@@ -44,7 +44,7 @@ def sync(role: Role, engine: Engine, transport: str) -> Traffic:
     first: in the stored dtype in place, in bfloat16 otherwise."""
     m = role.mesh
     spread = m.ranks // m.dp if m.megatron else m.shards
-    width = role.stored if transport == "inplace" else engine.bytes
+    width = role.frozen if transport == "inplace" else engine.bytes
     whole = width * role.params
     moved: defaultdict[str, float] = defaultdict(float)
     if spread > 1:
@@ -59,7 +59,7 @@ def sync(role: Role, engine: Engine, transport: str) -> Traffic:
 
 
 def checkpoint(role: Role, stage: Stage) -> Traffic:
-    return {"disk": parameters(role, stage) + (optimizer(role, stage) if role.trained else 0.0)}
+    return {"disk": saved_parameters(role, stage) + (optimizer(role, stage) if role.trained else 0.0)}
 
 
 def joined(*parts: Traffic) -> dict[str, float]:
