@@ -28,6 +28,7 @@ from verl_core.models.ulysses import check_heads
 from verl_core.platforms import Platform
 from verl_core.platforms.profiling import part
 from verl_core.training.fsdp import memory, metrics
+from verl_core.training.fsdp.activation import offload_layers, recompute_layers
 from verl_core.training.fsdp.compiling import compile_layers
 from verl_core.training.fsdp.mesh import device_mesh, sequence_split
 from verl_core.training.fsdp.network import HALF, TokenNetwork, on_tokens
@@ -95,18 +96,20 @@ class FsdpEngine:
         check_heads(
             self.model.config, f"{role}.ulysses_sequence_parallel_size", settings.ulysses_sequence_parallel_size
         )
-        self.split = sequence_split(group, settings.ulysses_sequence_parallel_size)
+        self.split = sequence_split(group, role, settings.ulysses_sequence_parallel_size)
         transformer = self.model.body if isinstance(self.model, ValueModel) else self.model
         if model.use_liger:
             apply_liger(transformer, platform.device)
         self.adapter = Adapter(transformer, model, base_name(model, path), stored, seed) if adapts else None
-        if model.enable_gradient_checkpointing:
-            _checkpoint_layers(transformer)
         self.network = TokenNetwork(self.model)
+        if model.enable_gradient_checkpointing:
+            recompute_layers(self.network, model.recompute_granularity, self.model.config)
         flash = platform.name == "cuda" and self.compute_dtype in HALF
         self.compiled = flash if fsdp.use_torch_compile is None else fsdp.use_torch_compile
         if self.compiled:
             compile_layers(self.network, dynamic=micro.tokens is None)
+        if model.enable_activation_offload:
+            offload_layers(self.network, platform.device)
         gathered = sum(p.numel() for p in self.network.parameters()) * self.compute_dtype.itemsize
         large = gathered > GATHERED_SHARE * platform.memory_bytes()
         between = fsdp.reshard_between_micro_batches
@@ -114,7 +117,7 @@ class FsdpEngine:
         self.reduce_each = False
         if sharded:
             after_forward = fsdp.reshard_after_forward and self.reshard_between
-            mesh = device_mesh(platform, group, fsdp.fsdp_size)
+            mesh = device_mesh(platform, group, role, fsdp.fsdp_size)
             shard(self.network, mesh, self.compute_dtype, after_forward)
             whole = 4 * sum(p.numel() for p in self.network.parameters() if p.requires_grad)
             large = whole > GRADIENT_SHARE * platform.memory_bytes()
@@ -319,11 +322,3 @@ def _filler() -> Batch:
     """Two tokens, the second counted, so that every parameter takes part in the backward pass."""
     columns = {"ids_N": torch.zeros(2, dtype=torch.int64), "mask_N": torch.tensor([False, True])}
     return Batch(torch.tensor([2]), torch.tensor([0]), columns)
-
-
-def _checkpoint_layers(model: PreTrainedModel) -> None:
-    """Recompute decoder layers in the backward pass. transformers 5.24 renamed the method."""
-    if hasattr(model, "activation_checkpointing_enable"):
-        model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
-    else:
-        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})

@@ -12,14 +12,14 @@ from verl_core.models.ulysses import Split
 from verl_core.platforms import Platform
 
 
-def device_mesh(platform: Platform, group: dist.ProcessGroup | None, shards: int) -> DeviceMesh:
+def device_mesh(platform: Platform, group: dist.ProcessGroup | None, role: str, shards: int) -> DeviceMesh:
     """The mesh of `group`, else of all ranks: replicas x shards where `shards` ranks are fewer, else shards (-1: all).
     A process without a process group gets one of its own. Raises UserError for ranks that do not divide."""
     if group is None and not dist.is_initialized():
         dist.init_process_group(platform.comm_backend, store=dist.HashStore(), rank=0, world_size=1)
     ranks = _ranks(group)
     if shards not in (-1, len(ranks)):
-        _check("fsdp_config.fsdp_size", shards, len(ranks))
+        _check(f"{role}.fsdp_config.fsdp_size", shards, len(ranks))
         place = ranks.index(dist.get_rank())
         groups = [_new_group(ranks[place % shards :: shards]), _new_group(_neighbours(ranks, shards))]
         grid = torch.tensor(ranks).view(-1, shards)
@@ -29,13 +29,13 @@ def device_mesh(platform: Platform, group: dist.ProcessGroup | None, shards: int
     return init_device_mesh(platform.name, (len(ranks),))
 
 
-def sequence_split(group: dist.ProcessGroup | None, size: int) -> Split | None:
+def sequence_split(group: dist.ProcessGroup | None, role: str, size: int) -> Split | None:
     """This rank's part among the `size` ranks that split their rows; None where a rank has whole ones. Raises
     UserError for ranks that do not divide."""
     if size == 1:
         return None
     ranks = _ranks(group) if dist.is_initialized() else [0]
-    _check("ulysses_sequence_parallel_size", size, len(ranks))
+    _check(f"{role}.ulysses_sequence_parallel_size", size, len(ranks))
     return Split(_new_group(_neighbours(ranks, size)))
 
 
