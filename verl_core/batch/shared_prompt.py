@@ -84,13 +84,11 @@ def deal_groups(cost_S: Tensor, group_S: Tensor, ranks: int) -> list[list[int]]:
     return [order[rank == r].sort().values.tolist() for r in range(ranks)]
 
 
-def own_cost_S(cost_S: Tensor, length_S: Tensor, group_S: Tensor, shared_len_S: Tensor) -> Tensor:
-    """What a sequence adds to a rank that has its group: the first the cost of all its tokens, the others that of those
-    that are not shared."""
+def own_cost_S(cost_S: Tensor, prompt_cost_S: Tensor, group_S: Tensor) -> Tensor:
+    """What each sequence adds to a rank that has its group: the first of the group its whole cost, the others that
+    without their prompt's."""
     _, first_G = _first_of_group(group_S, torch.ones_like(group_S))
-    share = 1 - shared_len_S / length_S
-    share[first_G] = 1
-    return cost_S * share
+    return (cost_S - prompt_cost_S).index_copy(0, first_G, cost_S[first_G])
 
 
 def group_micro_batches(

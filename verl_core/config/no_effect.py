@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from verl_core.config.catalogue import entry, names
-from verl_core.config.effective import effective, get, uses_reference, uses_rollout
+from verl_core.config.effective import effective, get, strategies, uses_reference, uses_rollout
 from verl_core.config.schema import PoolConfig, RlxConfig, ValKwargs
 from verl_core.config.typed import leaf_types
 
@@ -123,12 +123,25 @@ def _back_end_rules(role: str) -> list[Rule]:
 
 RULES = [
     Rule(
-        ("rollout.", "weights.", "reward.", "algorithm.adv_estimator", "algorithm.filter_groups."),
+        (
+            "rollout.",
+            "weights.",
+            "reward.",
+            "algorithm.adv_estimator",
+            "algorithm.filter_groups.",
+            "actor.share_prompt",
+        ),
         lambda c: not uses_rollout(c),
         "algorithm.name=grpo or another that generates",
     ),
     *_back_end_rules("actor"),
     *_back_end_rules("critic"),
+    Rule(("actor.share_prompt",), lambda c: "fsdp" not in strategies(c), "actor.strategy=fsdp"),
+    Rule(
+        ("actor.share_prompt",),
+        lambda c: uses_rollout(c) and c.rollout.n == 1,
+        "rollout.n=8 or another group of answers",
+    ),
     Rule(
         ("model.lora_alpha", "model.target_modules", "model.exclude_modules"),
         lambda c: not c.model.lora_rank,

@@ -134,6 +134,9 @@ class ActorConfig:
     """KL estimator, http://joschu.net/blog/kl-approx.html."""
     grad_clip: float = 1.0
     """Largest gradient norm (> 0)."""
+    share_prompt: bool = False
+    """Compute the prompt that the answers of a group begin with once a micro-batch instead of once an answer, for the
+    log-probs and updates of actor, reference and critic; nothing but rounding changes; strategy=fsdp."""
     ulysses_sequence_parallel_size: int = 1
     """Ranks that split every sequence, by attention heads (arXiv 2309.14509); strategy=fsdp."""
     optim: OptimConfig = field(default_factory=OptimConfig)

@@ -39,7 +39,6 @@ FIXED: dict[str, tuple[tuple, str]] = {
     "actor.data_loader_seed": ((), _SEEDED),
     "actor.calculate_entropy": ((True, False), _ENTROPY),
     "actor.calculate_sum_pi_squared": ((False,), "no advantage estimator here needs it"),
-    "actor.use_prefix_grouper": ((False,), "not built"),
     "actor.use_torch_compile": ((True, False), "log-probs have kernels of their own, the loss needs no compiling"),
     "actor.freeze_vision_tower": ((False,), "no vision models"),
     "actor.entropy_from_logits_with_chunking": ((True, False), "entropy is always computed in chunks"),

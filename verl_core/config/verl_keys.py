@@ -25,6 +25,7 @@ RENAMED = {
     "data.tokenizer": "model.tokenizer_path",
     "data.trust_remote_code": "model.trust_remote_code",
     "custom_reward_function": "reward.custom_reward_function",
+    "actor.use_prefix_grouper": "actor.share_prompt",
     "actor.optim.clip_grad": "actor.grad_clip",
     "critic.optim.clip_grad": "critic.grad_clip",
     "actor.optim.warmup_style": "actor.optim.lr_scheduler_type",

@@ -126,6 +126,7 @@ class Run:
         self.accounts = Accounts([role for role in (self.generation.actor, ref, critic) if role], pools)
         for role in self.accounts.roles:
             role.costs = costs_of(c, role.name, self.generation.model_folder)
+            role.share_prompt = c.actor.share_prompt
         self.profiler = Profiler(c.trainer, pools, self.run_dir)
         trained = [self.generation.actor, *([critic] if critic else [])]
         for role in trained:

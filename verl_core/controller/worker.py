@@ -91,6 +91,7 @@ class Worker:
             micro=MicroBatching(settings.ppo_micro_batch_size_per_gpu, settings.ppo_max_token_len_per_gpu),
             seed=c.trainer.seed,
             weights=not self.blank,
+            share_prompt=c.actor.share_prompt,
         )
 
     def _rollout_engine(self) -> RolloutEngine:

@@ -18,6 +18,8 @@ class Work:
     """Sequences a row of the batch becomes."""
     prompt: int
     response: int
+    shares: bool = False
+    """Whether the answers of a prompt share its forward in a micro-batch."""
 
     @property
     def length(self) -> int:
@@ -36,6 +38,19 @@ class Work:
         """Tokens whose log-probs are wanted."""
         return self.sequences * self.response
 
+    def row(self, sequences: int) -> int:
+        """Tokens of so many sequences in a micro-batch. Groups that share lie one after the other, the first and the
+        last cut anywhere."""
+        prompts = min(sequences, (sequences - 2) // self.samples + 2) if self.shares else sequences
+        return prompts * self.prompt + sequences * self.response
+
+    def fitting(self, tokens: int) -> int:
+        """Sequences that a budget of tokens holds. Groups that share are cut where a micro-batch ends."""
+        if not self.shares:
+            return tokens // self.length
+        group = self.prompt + self.samples * self.response
+        return tokens // group * self.samples + max(0, tokens % group - self.prompt) // self.response
+
 
 @dataclass(frozen=True)
 class Micro:
@@ -50,16 +65,19 @@ class Micro:
 
 def work_of(c: RlxConfig) -> Work:
     samples = c.rollout.n if uses_rollout(c) else 2 if c.algorithm.name in PAIRS else 1
-    return Work(c.data.train_batch_size, samples, c.data.max_prompt_length, c.data.max_response_length)
+    shares = c.actor.share_prompt and uses_rollout(c) and samples > 1
+    return Work(c.data.train_batch_size, samples, c.data.max_prompt_length, c.data.max_response_length, shares)
 
 
 def cut(work: Work, share: int, sequences: int | None, budget: int | None, split: int = 1) -> Micro:
     """Micro-batches of a share of `share` sequences, by a count of sequences or a budget of tokens on each GPU; `split`
     GPUs work on the same sequences, so that a group of them takes `split` times as much at once."""
     share = max(1, share)
-    at_once = sequences * split if sequences is not None else (budget or work.length) * split // work.length
+    at_once = sequences * split if sequences is not None else work.fitting((budget or work.length) * split)
     at_once = min(max(1, at_once), share)
     answers = at_once * work.response
+    tokens = work.row(at_once)
     if sequences is None and budget is not None:  # prompts may be short: nearly all of a full micro-batch is answers
         answers = min(share * work.response, budget * split)
-    return Micro(at_once * work.length, answers, math.ceil(share / at_once))
+        tokens = min(tokens, max(budget * split, work.length))
+    return Micro(tokens, answers, math.ceil(share / at_once))
