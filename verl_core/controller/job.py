@@ -25,6 +25,7 @@ from verl_core.config.errors import EnvError, RlxError, RunError, UserError
 from verl_core.config.process import run_job
 from verl_core.config.schema import RlxConfig
 from verl_core.config.write import load
+from verl_core.controller.out_of_memory import OutOfMemory, changes_that_help
 from verl_core.tracking.records import RunRecords
 from verl_core.tracking.run_lock import hold
 from verl_core.tracking.run_log import run_logging
@@ -75,6 +76,8 @@ def main(argv: list[str]) -> int:
         try:
             return _work(config, args, stop)
         except RlxError as error:
+            if isinstance(error, OutOfMemory):
+                error.hint = changes_that_help(load(args.run_dir / "config.yaml"), error.phase) or error.hint
             log.info("failed: %s (hint: %s)", error.message, error.hint)
             if isinstance(error, UserError | EnvError):
                 _forget(args.run_dir, args.resume)

@@ -4,7 +4,6 @@ changes that would make room."""
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 
 import torch
 
@@ -17,11 +16,27 @@ _CPU_TEXT = "DefaultCPUAllocator"
 _ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+) ?(bytes|KiB|MiB|GiB)")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _USUAL = "lower actor.ppo_micro_batch_size_per_gpu, rollout.max_num_seqs, data.max_response_length or rollout.n"
-_LESS = 0.9  # of the planned peak: what fits there is surely less than what did not fit here
+_PLANNED = {  # a phase's name in plans
+    "rollout": "rollout",
+    "old_log_prob": "actor log-prob",
+    "ref": "ref log-prob",
+    "values": "critic values",
+    "update_actor": "actor update",
+    "update_critic": "critic update",
+    "push": "actor sync",
+    "checkpoint": "actor checkpoint",
+}
 
 
 class OutOfMemory(RunError):
     """A device or the machine had no more memory."""
+
+    def __init__(self, message: str, hint: str | None = None, phase: str | None = None):
+        super().__init__(message, hint)
+        self.phase = phase
+
+    def __reduce__(self):
+        return (type(self), (self.message, self.hint, self.phase))
 
 
 def out_of_memory(
@@ -42,26 +57,25 @@ def out_of_memory(
     if platform.name != "cpu":
         parts.append(f"{_size(held.reserved)} reserved")
     where = f"out of memory in {phase} on rank {rank}"
-    return OutOfMemory(f"{where}: {', '.join(parts)}, of {_size(platform.memory_bytes())}", _USUAL)
+    return OutOfMemory(f"{where}: {', '.join(parts)}, of {_size(platform.memory_bytes())}", _USUAL, phase)
 
 
-def changes_that_fit(config: RlxConfig) -> str | None:
-    """Up to three changes that `rlx plan` suggests for a configuration (as asked for) that ran out of memory; None for
-    a model that plans do not know and where no change helps. Memory that ran out although it fits by the plan is
-    planned for with less than the plan's peak."""
-    from verl_core.planning.advice import advise
+def changes_that_help(config: RlxConfig, phase: str | None) -> str | None:
+    """Up to three changes by the plan of a configuration (as asked for) that ran out of memory in `phase`: what makes
+    it fit, or what lowers that phase where it fits by the plan already. None for a model that plans do not know, and
+    where no change helps."""
+    from verl_core.planning.advice import advise, relieve
     from verl_core.planning.plan import effective, gpu_for, planned, shapes_of
 
     try:
         gpu, _ = gpu_for(config, None)
-        first = planned(config, gpu)
-        peak = first.tightest.memory.total
-        smaller = replace(gpu, memory=min(gpu.memory, _LESS * peak))
-        advice = advise(config, shapes_of(effective(config)), smaller, planned(config, smaller))
+        first, shapes = planned(config, gpu), shapes_of(effective(config))
     except UserError:
         return None
-    found = [f"{one.words} ({_size(one.peak)} at most, by the plan)" for one in advice]
-    return f"{'; or '.join(found)}; see `rlx plan`" if found else None
+    where = _PLANNED.get(phase or "", "")
+    found = relieve(config, shapes, gpu, first, where) or advise(config, shapes, gpu, first)
+    changes = [f"{one.words} ({one.phase} {_size(one.peak)} by the plan)" for one in found]
+    return f"try {', or '.join(changes)}; see `rlx plan`" if changes else None
 
 
 def _size(n_bytes: float) -> str:

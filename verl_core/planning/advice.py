@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -17,6 +17,7 @@ from verl_core.planning.result import Advice, Plan
 from verl_core.planning.shapes import ModelShape
 
 WANTED = 3
+RELIEF = 0.9  # of a phase's memory: what a change must bring it below to be worth trying
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,21 @@ def advise(config: RlxConfig, shapes: Mapping[str, ModelShape], gpu: Gpu, plan: 
         found += [tried for tried in _pairs(config, shapes, gpu, helpful) if _is_better(tried.plan, plan)]
     found.sort(key=lambda tried: _cost(tried, plan))
     return [_advice(tried, plan) for tried in _different(found)]
+
+
+def relieve(config: RlxConfig, shapes: Mapping[str, ModelShape], gpu: Gpu, plan: Plan, phase: str) -> list[Advice]:
+    """Up to three single changes that lower the memory of one phase (by its name in the plan) by a tenth or more, the
+    cheapest first: for memory that ran out there although it fits by the plan. `peak` is that phase's."""
+    before = _memory(plan, phase)
+    if before is None:
+        return []
+    singles = [tried for change in changes(config) if (tried := _try(config, shapes, gpu, change))]
+    found = [tried for tried in singles if (_memory(tried.plan, phase) or 0.0) <= RELIEF * before]
+    found.sort(key=lambda tried: _cost(tried, plan))
+    return [
+        replace(_advice(tried, plan), phase=phase, peak=_memory(tried.plan, phase) or 0.0)
+        for tried in _different(found)
+    ]
 
 
 def applied(config: RlxConfig, settings: Mapping[str, Any]) -> RlxConfig:
@@ -91,6 +107,11 @@ def _different(found: Iterable[_Tried]) -> list[_Tried]:
         ):
             kept.append(tried)
     return kept
+
+
+def _memory(plan: Plan, phase: str) -> float | None:
+    """Bytes of a phase on the GPU that needs most; None where there is no such phase."""
+    return max((found.memory.total for found in plan.phases if found.name == phase), default=None)
 
 
 def _pressure(plan: Plan) -> tuple[bool, float]:
