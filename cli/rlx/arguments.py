@@ -23,14 +23,23 @@ WORDS_HELP = "A profile (see `rlx profile ls`) and any number of key=value setti
 
 
 def split_words(words: Sequence[str]) -> tuple[str | None, list[str]]:
-    """(profile, overrides): the one word without `=` is the profile. Usage error for a second one, EnvError for two
-    rollout engines that exclude each other."""
+    """(profile, overrides): the one word without `=` is the profile. Usage error for a second one, UserError for an
+    empty one (an unset variable of a script must not start a run of its own), EnvError for two rollout engines that
+    exclude each other."""
+    if "" in words:
+        refuse_empty("", "PROFILE")
     overrides = [word for word in words if "=" in word or word.startswith("+") or is_deletion(word)]
     profiles = [word for word in words if word not in overrides]
     if len(profiles) > 1:
         raise typer.BadParameter(f"one profile at most, and settings are key=value; got {' and '.join(profiles)}")
     check_engines(overrides)
     return (profiles[0] if profiles else None), overrides
+
+
+def refuse_empty(name: str | None, what: str) -> None:
+    """UserError for an empty name, with the argument that has it; None is none at all."""
+    if name == "":
+        raise UserError(f"{what} is empty", "a variable of a script that is not set? `rlx ... --help` says what goes here")
 
 
 def is_deletion(word: str) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rlx import run_records
-from rlx.arguments import is_deletion
+from rlx.arguments import is_deletion, refuse_empty
 from verl_core.config.compose import PROJECT_FILE, Resolved, resolve
 from verl_core.config.derived import derived
 from verl_core.config.effective import effective
@@ -58,6 +58,7 @@ def split_sources(words: Sequence[str]) -> tuple[list[Source], list[str]]:
     sources: list[Source] = []
     before: list[str] = []
     for word in words:
+        refuse_empty(word, "PROFILE")
         if "=" in word or word.startswith("+") or is_deletion(word):
             (sources[-1].overrides if sources else before).append(word)
         else:

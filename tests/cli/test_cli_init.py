@@ -147,7 +147,8 @@ def test_unknown_profile_writes_nothing(rlx, tmp_path):
     ("words", "said"),
     [
         (["new", "--profile", "./own.yaml"], "--profile ./own.yaml is a file"),
-        (["x" * 300], "cannot be written: File name too long"),
+        (["x" * 300], "DIR xxxx"),
+        (["x" * 300, "--dry-run"], "too long for a path"),
         (["own.yaml/new"], "cannot be written: Not a directory"),
     ],
 )

@@ -9,6 +9,7 @@ from rlx.main import app
 from tests.conftest import ROOT
 from verl_core.config import write, yaml_text
 from verl_core.config.compose import profile_names, resolve
+from verl_core.config.errors import UserError
 from verl_core.config.schema import RlxConfig
 from verl_core.config.typed import leaves, plain
 
@@ -20,8 +21,12 @@ def here(tmp_path, monkeypatch):
 
 
 def profile(*words: str):
-    """`rlx profile ...` in this process; errors that a user causes are raised."""
-    done = CliRunner().invoke(app, ["profile", *words])
+    return run("profile", *words)
+
+
+def run(*words: str):
+    """The command in this process; errors that a user causes are raised."""
+    done = CliRunner().invoke(app, [*words])
     if done.exception and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done
@@ -125,3 +130,26 @@ def test_diff_is_that_of_config(here):
     found = json.loads(profile("diff", "gsm8k-ppo", "gsm8k-grpo", "--json").stdout)
     assert found["algorithm.name"]["a"] == {"value": "ppo", "origin": "profile gsm8k-ppo"}
     assert "data.train_batch_size" not in found
+
+
+@pytest.mark.parametrize(
+    ("words", "argument"),
+    [
+        (["config", "show", ""], "PROFILE"),
+        (["config", "check", "smoke", ""], "PROFILE"),
+        (["config", "diff", "smoke", ""], "PROFILE"),
+        (["profile", "show", "", "trainer.seed=1"], "PROFILE"),
+        (["train", "", "--dry-run"], "PROFILE"),
+        (["env", "which", ""], "PROFILE"),
+        (["eval", "", "smoke"], "MODEL_OR_RUN"),
+        (["init", "new", "--profile", ""], "--profile"),
+        (["config", "import", "x.sh", "--extends", ""], "--extends"),
+    ],
+)
+def test_an_unset_variable_of_a_script_starts_nothing(here, words, argument):
+    (here / "rlx.yaml").write_text("extends: smoke\n")
+    with pytest.raises(UserError, match=f"^{argument} is empty$"):
+        run(*words)
+    (here / "rlx.yaml").write_text("extends: ''\n")
+    with pytest.raises(UserError, match="extends: '' is not the name of a profile"):
+        run("config", "show")

@@ -70,7 +70,7 @@ def _read(path: Path, origin: str) -> Layer:
     if not isinstance(tree, dict):
         raise UserError(f"{path} is not a mapping of keys to values", "write lines like `trainer: {seed: 1}`")
     extends = tree.pop("extends", None)
-    if extends is not None and not isinstance(extends, str):
+    if extends is not None and not (isinstance(extends, str) and extends):
         raise UserError(f"{path}: extends: {extends!r} is not the name of a profile", "write `extends: NAME`")
     translated = keys.translate_tree(_without_empty_sections(tree, RlxConfig))
     problems = [*translated.problems]

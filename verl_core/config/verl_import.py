@@ -2,7 +2,8 @@
 
 import math
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from verl_core.config.catalogue import entry, names
 from verl_core.config.compose import load_tree, profile_names, resolve
 from verl_core.config.effective import effective
-from verl_core.config.errors import ConfigError, UserError
+from verl_core.config.errors import ConfigError, EnvError, UserError
 from verl_core.config.keys import Target, translate
 from verl_core.config.merge import assign, interpolate
 from verl_core.config.no_effect import RULES, Rule
@@ -282,11 +283,22 @@ def _is_idle(rule: Rule, e: RlxConfig) -> bool:
         return False
 
 
+@contextmanager
+def _temporary(text: str) -> Iterator[Path]:
+    with ExitStack() as stack:
+        try:
+            path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "rlx.yaml"
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise EnvError(
+                f"temporary files cannot be written: {error.strerror}", "free some space, or set TMPDIR=/another/folder"
+            ) from None
+        yield path
+
+
 def _check(text: str, report: Report) -> None:
-    """Says what `rlx config check` will find in the file."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rlx.yaml"
-        path.write_text(text, encoding="utf-8")
+    """Says what `rlx config check` will find in the file. EnvError when there is no room for temporary files."""
+    with _temporary(text) as path:
         try:
             resolved = resolve(None, file=path)
         except ConfigError as error:

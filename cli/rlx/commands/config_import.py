@@ -5,8 +5,8 @@ from pathlib import Path
 
 import typer
 
-from rlx import ui
-from rlx.arguments import DRY_RUN_OPTION, JSON_OPTION
+from rlx import text_files, ui
+from rlx.arguments import DRY_RUN_OPTION, JSON_OPTION, refuse_empty
 from verl_core.config.errors import UserError
 from verl_core.config.files import user_path
 from verl_core.config.verl_report import Item, Report
@@ -36,8 +36,9 @@ def import_(
     """
     from verl_core.config.verl_import import import_script
 
+    refuse_empty(extends, "--extends")
     out = user_path(out, "--out")
-    if out.exists() and not force and not dry_run:
+    if text_files.taken(out) and not force and not dry_run:
         raise UserError(f"{out} exists", "give --force to replace it, --out FILE to write another, or --dry-run")
     imported = import_script(_read(script), script.name, _variables(variables), extends, launch)
     if not dry_run:
@@ -61,7 +62,7 @@ def _read(script: Path) -> str:
 
 def _write(out: Path, text: str) -> None:
     try:
-        out.write_text(text, encoding="utf-8")
+        text_files.write(out, text)
     except OSError as error:
         raise UserError(f"cannot write {out}: {error.strerror}", "give another place with --out FILE") from None
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import typer
 
-from rlx import jobs, run_records, ui
-from rlx.arguments import JSON_OPTION, VERBOSE_OPTION, existing, refuse_unbuilt, say, split_words
+from rlx import jobs, run_records, text_files, ui
+from rlx.arguments import JSON_OPTION, VERBOSE_OPTION, existing, refuse_empty, refuse_unbuilt, say, split_words
 from verl_core.config import write
 from verl_core.config.compose import PROJECT_FILE, Resolved, resolve
 from verl_core.config.effective import extras
@@ -38,6 +38,7 @@ def evaluate(
 
     Examples: `rlx eval runs/smoke/smoke-1`, `rlx eval my-model smoke`, `rlx eval Qwen/Qwen2.5-0.5B-Instruct gsm8k-ppo`.
     """
+    refuse_empty(model, "MODEL_OR_RUN")
     run = _check_source(model)
     if data is not None and not str(data).startswith("builtin:"):
         existing(data, "--data")
@@ -87,7 +88,7 @@ def _write_config(resolved: Resolved) -> Path:
     path = cache_dir() / "eval" / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.yaml"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        text_files.write(path, text)
     except OSError as problem:
         raise EnvError(f"{path} cannot be written: {problem.strerror}", "RLX_CACHE=/a/writable/folder") from problem
     return path

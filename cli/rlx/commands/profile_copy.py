@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from rlx import ui
+from rlx import text_files, ui
 from rlx.env.lockfile import version
 from verl_core.config import yaml_text
 from verl_core.config.compose import resolve
@@ -37,10 +37,10 @@ def cp(
         f"# Copied from the profile {name} of rlx {version()}; {how}`rlx profile diff {name} FILE` compares them.\n"
     )
     target = user_path(file, "FILE")
-    if target.exists() and not force:
+    if text_files.taken(target) and not force:
         raise UserError(f"{file} exists", "name another file, or overwrite it with --force")
     try:
-        target.write_text(header + (_flat(name) if flat else text), encoding="utf-8")
+        text_files.write(target, header + (_flat(name) if flat else text))
     except OSError as error:
         raise UserError(
             f"cannot write {file}: {error.strerror}", "name a file in a folder that you can write"

@@ -70,11 +70,13 @@ class Manifest:
 def write(
     path: Path, manifest: Manifest, files: Sequence[tuple[str, Path]], on_bytes: Callable[[int, str], None]
 ) -> int:
-    """Write the archive under a temporary name and move it to `path`; returns its bytes.
+    """Write the archive under a temporary name and move it to `path`, or to what a symlink there leads to; returns its
+    bytes.
 
     `files` are (name in the archive, source). Whatever goes wrong, no half archive is left. Raises OSError.
     """
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    path = Path(os.path.realpath(path))
+    draft = path.parent / f".rlx-{os.getpid()}.part"  # not the archive's name and more, which may be too long
     try:
         with tarfile.open(draft, "w", format=tarfile.PAX_FORMAT) as tar:
             text = json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1).encode()

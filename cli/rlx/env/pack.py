@@ -93,6 +93,8 @@ def check_place(out: Path) -> None:
     """UserError when `out` cannot be a file, before anything is fetched."""
     if out.is_dir():
         raise UserError(f"--out {out} is a folder", f"name a file: --out {out / 'rlx-env.tar'}")
+    if out.exists() and not out.is_file():
+        raise UserError(f"--out {out} is not a file", "name a file: --out rlx-env.tar")
     if not out.absolute().parent.is_dir():
         raise UserError(f"--out {out}: there is no folder {out.absolute().parent}", f"mkdir -p {out.parent}")
 
