@@ -89,8 +89,9 @@ def close(got: dict, want: dict, rel: float) -> None:
         ("uneven", {"optim": SMOOTH, "micro": MicroBatching(sequences=1)}, NllEntropy(), 1e-5),
         ("empty", {"optim": MUON, "checkpointing": True}, NllEntropy(), 2e-3),  # torch's Muon orthogonalises in bf16
         ("uneven", {"role": "critic", "micro": MicroBatching(tokens=12)}, Squared(), 1e-5),
+        ("uneven", {"model": {"lora_rank": 4}, "checkpointing": True}, NllEntropy(), 1e-5),
     ],
-    ids=["adamw", "muon", "critic"],
+    ids=["adamw", "muon", "critic", "adapter"],
 )
 def test_two_ranks_equal_one_and_exchange_state(two_ranks, folder, share, options, loss, rel):
     one = run_steps(range(6), folder, options, loss, steps=2)

@@ -81,9 +81,10 @@ class Squared:
 
 def make_engine(folder: Path, role: str = "actor", micro=None, optim=None, fsdp=None, **options) -> FsdpEngine:
     cls = CriticConfig if role == "critic" else ActorConfig
+    model = {"enable_gradient_checkpointing": options.pop("checkpointing", False), **options.pop("model", {})}
     settings = cls(optim=optim or SMOOTH, fsdp_config=fsdp or FsdpConfig(), grad_clip=0.5)
     return FsdpEngine(
-        ModelConfig(path=str(folder), enable_gradient_checkpointing=options.pop("checkpointing", False)),
+        ModelConfig(path=str(folder), **model),
         settings,
         role=role,
         platform=options.pop("platform", current("cpu")),
