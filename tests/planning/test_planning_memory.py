@@ -269,3 +269,33 @@ def test_saved_activations_are_what_torch_keeps(config, dtype, tmp_path):
     role = actor(str(tmp_path), f"actor.fsdp_config.dtype={str(dtype).removeprefix('torch.')}")
     near = 0.1 if role.shape.experts else 0.01  # routed tokens are kept in ways that depend on transformers' kernels
     assert memory.saved_per_token(role, 0) == pytest.approx(measured, rel=near)
+
+
+@pytest.mark.parametrize(
+    ("words", "less"),
+    [
+        (["actor.optim.optimizer=adamw_8bit"], "optimizer"),
+        (["actor.optim.optimizer=adamw_host"], "optimizer"),
+        (["model.enable_activation_offload=true"], "activations"),
+    ],
+)
+def test_what_goes_elsewhere_or_smaller_is_counted(words, less):
+    before, after = _actor_update([]), _actor_update(words)
+    assert getattr(after, less) < getattr(before, less) and after.parameters == before.parameters
+
+
+def test_selective_recomputation_lies_between_full_and_none():
+    none, full, selective = (
+        _actor_update(words).activations
+        for words in (
+            ["model.enable_gradient_checkpointing=false"],
+            [],
+            ["model.recompute_granularity=selective"],
+        )
+    )
+    assert full < selective < none
+
+
+def _actor_update(words):
+    plan = estimated("gsm8k-grpo", *words)
+    return phase(plan, "actor", "update").memory

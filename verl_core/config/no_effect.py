@@ -148,6 +148,11 @@ RULES = [
         "model.lora_rank=16 or another rank",
     ),
     Rule(
+        ("model.recompute_granularity",),
+        lambda c: not c.model.enable_gradient_checkpointing,
+        "model.enable_gradient_checkpointing=true",
+    ),
+    Rule(
         ("reward.overlong_buffer.len", "reward.overlong_buffer.penalty_factor"),
         lambda c: not c.reward.overlong_buffer.enable,
         "reward.overlong_buffer.enable=true",
@@ -242,7 +247,10 @@ RULES = [
     ),
     Rule(("trainer.parity_threshold",), lambda c: c.trainer.parity == "off", "trainer.parity=error or warn"),
     Rule(
-        tuple(f"{role}.fsdp_config.{what}_offload" for role in ("actor", "critic") for what in ("param", "optimizer")),
+        (
+            *(f"{role}.fsdp_config.{what}_offload" for role in ("actor", "critic") for what in ("param", "optimizer")),
+            "model.enable_activation_offload",
+        ),
         lambda c: c.trainer.device == "cpu",
         "trainer.device=auto or cuda",
     ),

@@ -104,6 +104,9 @@ class ModelConfig:
     """Fields of the model's config.json to override, e.g. {attention_dropout: 0.0}."""
     enable_gradient_checkpointing: bool = True
     """Recompute layer activations in the backward pass: less memory, about a third more compute."""
+    recompute_granularity: Literal["full", "selective"] = "full"
+    """What gradient checkpointing computes again: whole layers, or all but attention and its projections: more memory,
+    about half the compute."""
     enable_activation_offload: bool = False
     """Keep the activations that are not recomputed in host memory between forward and backward."""
     use_liger: bool = False

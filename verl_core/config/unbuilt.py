@@ -7,7 +7,6 @@ from verl_core.config.effective import get, strategies, uses_rollout
 from verl_core.config.schema import RlxConfig
 
 RUNS_TODAY: dict[str, object] = {
-    "model.enable_activation_offload": False,
     "actor.strategy": "fsdp",
     "critic.strategy": "fsdp",
     "algorithm.filter_groups.enable": False,

@@ -1,4 +1,4 @@
-"""Liger's Triton kernels (arXiv 2410.10989) for norms, rotary embeddings and gated MLPs, put into a transformers model."""
+"""Liger's Triton kernels (arXiv 2410.10989) for norms, rotary embeddings and gated MLPs, put into a model."""
 
 from __future__ import annotations
 

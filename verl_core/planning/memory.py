@@ -44,14 +44,19 @@ def standing_gradients(role: Role, stage: Stage) -> float:
 
 
 def optimizer(role: Role, stage: Stage) -> float:
-    """AdamW: two moments of the parameter's dtype. Muon: one for the layers' matrices. Megatron: float32 moments and
-    master copy, spread over data-parallel ranks by the distributed optimizer."""
+    """AdamW: two moments of the parameter's dtype; in 8 bits, a byte and a float32 scale for each 256; none in host
+    memory's. Muon: one for the layers' matrices. Megatron: float32 moments and master copy, spread over data-parallel
+    ranks by the distributed optimizer."""
     m = role.mesh
     if m.megatron:
         held = role.held(stage)
         spread, experts_spread = (m.optimizer_ranks, m.expert_optimizer_ranks) if role.distributed_optimizer else (1, 1)
         return 12 * (held.common / m.tp / spread + held.experts / (m.ep * m.etp) / experts_spread)
+    if role.optimizer == "adamw_host":
+        return 0.0
     moments = 2.0 * role.trained
+    if role.optimizer == "adamw_8bit":
+        return moments * (1 + 4 / 256) / m.shards
     if role.optimizer == "muon":
         moments -= role.trained if role.adapter else role.shape.layers_params
     return moments * role.stored / m.shards
@@ -67,6 +72,13 @@ def saved_per_token(role: Role, layer: int) -> float:
     if s.qk_norm:  # nobody keeps their output: rotating keeps sines and cosines only
         attention += (norm - b) * (s.q_width + s.kv_width)
     return norms + attention + feed_forward_per_token(role, layer)
+
+
+def attention_per_token(role: Role) -> float:
+    """What selective recomputation keeps: queries, keys, values, attention's output and statistics, and what the output
+    projection makes of it."""
+    s = role.shape
+    return role.compute * (2 * s.q_width + 2 * s.kv_width + s.hidden) + 4 * s.heads
 
 
 def feed_forward_per_token(role: Role, layer: int) -> float:
@@ -115,6 +127,8 @@ def activations(role: Role, stage: Stage, micro: Micro) -> float:
     working = flowing_per_token(role, widest) / m.tp
     if role.checkpointing:
         residual = b * role.shape.hidden / (m.tp if role.tokens_split_by_tp else 1)
+        if role.selective:
+            residual += attention_per_token(role)
         kept = residual * (2 if role.activations_in_host else len(stage.layers))
         working += whole
     else:
@@ -128,6 +142,7 @@ def activations_in_host(role: Role, stage: Stage, micro: Micro) -> float:
     if not role.activations_in_host:
         return 0.0
     per_token = role.compute * role.shape.hidden if role.checkpointing else saved_per_token(role, stage.layers[0])
+    per_token += attention_per_token(role) if role.selective else 0.0
     return micro.tokens / role.mesh.split * per_token * len(stage.layers)
 
 

@@ -54,6 +54,8 @@ class Role:
     """Optimizer steps a step."""
     mini_batches: int
     checkpointing: bool
+    selective: bool
+    """Recomputation keeps attention and its projections."""
     liger: bool
     activations_in_host: bool
     reshard: bool
@@ -175,6 +177,7 @@ def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: 
         updates=mini_batches * settled(settings.ppo_epochs),
         mini_batches=mini_batches,
         checkpointing=megatron.recompute_granularity == "full" if by_megatron else checkpointing,
+        selective=not by_megatron and checkpointing and c.model.recompute_granularity == "selective",
         liger=c.model.use_liger,
         activations_in_host=c.model.enable_activation_offload,
         reshard=fsdp.reshard_after_forward and not gathers_once,

@@ -27,6 +27,7 @@ PREFILL_SHARE = 0.5  # of peak FLOP/s
 # Weights to the engine: fixed seconds, and bytes/s beside it.
 SYNC_FIXED = 0.12  # IPC and NCCL on one machine took 0.10 to 0.19 s for 1 GB
 BROADCAST_NETWORK = 3.5e9  # whole updates over the network: 7B in 5.5 to 6.0 s, 32B in 17.7 to 18.1 s published
+HOST_BANDWIDTH = 100e9  # of a machine's memory, for an optimizer that steps there; not measured
 DISK = 2e9  # a machine's share of a file system
 
 
@@ -44,7 +45,7 @@ def update_seconds(role: Role, stage: Stage, gpu: Gpu, moved: Mapping[str, float
     """Forward, backward (twice as much) and recomputation, the optimizer's passes over memory, and what collectives
     cannot hide behind: FSDP's gathers overlap with computing, Megatron's wait in between, and its pipeline is filled
     and drained."""
-    times = _passes(role) + role.checkpointing
+    times = _passes(role) + (_wide_share(role) if role.selective else role.checkpointing)
     epochs = role.updates / role.mini_batches
     computing = times * epochs * max(_computing(role, gpu), _launching(role, role.update, role.mini_batches))
     m = role.mesh
@@ -52,7 +53,17 @@ def update_seconds(role: Role, stage: Stage, gpu: Gpu, moved: Mapping[str, float
         computing *= 1 + (m.pp - 1) / (role.update.count * m.chunks)
     step = 28 if not m.megatron else 30  # bytes read and written a parameter: value, gradient, two moments
     stepping = role.updates * step * _stepped(role, stage) / gpu.memory_bandwidth
+    if role.optimizer == "adamw_host":  # weights and gradients over, weights back, and the step at the host's pace
+        stepping = role.updates * _stepped(role, stage) * (3 * role.stored / gpu.pcie + step / HOST_BANDWIDTH)
     return _overlapped(role, computing, moving(moved, gpu)) + stepping
+
+
+def _wide_share(role: Role) -> float:
+    """Of a layer's products, those with gate and up: what selective recomputation computes again."""
+    s = role.shape
+    layers = range(s.layers)
+    wide = sum(s.expert_params(i) if s.has_experts(i) else 3 * s.hidden * s.ffn for i in layers)
+    return 2 / 3 * wide / max(1, s.layers_params)
 
 
 def forward_seconds(role: Role, micro: Micro, gpu: Gpu, moved: Mapping[str, float]) -> float:

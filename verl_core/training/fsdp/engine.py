@@ -14,7 +14,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
-from transformers import PreTrainedModel
 
 from verl_core.algorithms.loss import Loss, Metric, Need, Totals
 from verl_core.batch import Batch
