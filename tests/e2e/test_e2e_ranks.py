@@ -41,6 +41,25 @@ def test_two_ranks_give_the_loss_and_gradient_of_one_and_resume_each_other(rlx, 
         same(lines[step], one_rank[step], names)
 
 
+@pytest.mark.slow
+def test_three_ranks_that_split_rows_give_the_loss_and_gradient_of_one(rlx, small, one_rank, tmp_path: Path):
+    """The builtin model has three heads."""
+    both = {f"{role}__ulysses_sequence_parallel_size": 3 for role in ("actor", "critic")}
+    done = rlx(*small("smoke-ppo", steps=2, trainer__experiment_name="three", cluster__nproc=3, **both))
+    assert done.returncode == 0, done.stderr
+    lines = records(run_dir_of(tmp_path, "three"))
+    names = ["actor/loss", "actor/grad_norm", "critic/loss", "critic/grad_norm", "critic/score/mean", "actor/entropy"]
+    for step in (1, 2):
+        same(lines[step], one_rank[step], names)
+
+
+def test_ranks_that_cannot_share_the_heads_are_refused_before_anything_starts(rlx, small, tmp_path: Path):
+    done = rlx(*small("smoke", steps=1, cluster__nproc=2, actor__ulysses_sequence_parallel_size=2))
+    assert done.returncode == 1, done.stderr
+    assert "actor.ulysses_sequence_parallel_size=2 does not divide the model's 3 attention heads" in done.stderr
+    assert "hint:" in done.stderr and "Traceback" not in done.stderr and not run_dir_of(tmp_path).exists()
+
+
 def test_a_rank_that_dies_ends_the_run_with_exit_5_instead_of_a_hang(rlx, small, tmp_path: Path):
     reward = tmp_path / "reward.py"
     # the scorer runs on this machine beside the ranks: it looks for one of them and kills it

@@ -1,4 +1,4 @@
-"""Ranks that split rows (Ulysses), that hold replicas, or that reduce gradients at other times compute what one does."""
+"""Ranks that split rows (Ulysses), hold replicas or reduce gradients at other times compute what one rank does."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def _exchange(x: Tensor, group_name: str) -> Tensor:
     layers hold it whole."""
     x = x.contiguous()
     out = torch.empty_like(x)
-    dist.all_to_all_single(out, x, group=_resolve_process_group(group_name))
+    dist.all_to_all_single(out, x, group=_resolve_process_group(cast(Any, group_name)))
     return out
 
 

@@ -11,15 +11,21 @@ from verl_core.planning.shapes import ModelShape
 
 def divisions(c: RlxConfig, shapes: Mapping[str, ModelShape]) -> list[str]:
     """Every fault of an effective configuration, each with its key and numbers."""
+    found = meshes(c, shapes)
+    if uses_rollout(c):
+        found += _rollout(c, shapes["actor"])
+    found += _lengths(c, shapes["actor"])
+    found += _adapter(c, shapes["actor"])
+    return found
+
+
+def meshes(c: RlxConfig, shapes: Mapping[str, ModelShape]) -> list[str]:
+    """The faults of the trained roles' meshes alone."""
     found = [*_role("actor", c.actor, shapes["actor"])]
     if has_own_reference(c):
         found += _reference(c)
     if c.critic.enable:
         found += _role("critic", c.critic, shapes["critic"])
-    if uses_rollout(c):
-        found += _rollout(c, shapes["actor"])
-    found += _lengths(c, shapes["actor"])
-    found += _adapter(c, shapes["actor"])
     return found
 
 

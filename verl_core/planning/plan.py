@@ -7,14 +7,16 @@ from verl_core.config.errors import UserError
 from verl_core.config.schema import RlxConfig
 from verl_core.planning import gpus
 from verl_core.planning.advice import advise
-from verl_core.planning.divisions import divisions
+from verl_core.planning.divisions import divisions, meshes
 from verl_core.planning.estimate import estimate
 from verl_core.planning.gpus import Gpu
 from verl_core.planning.models import shape_of
 from verl_core.planning.result import Plan
 from verl_core.planning.shapes import ModelShape
 
-__all__ = ["Plan", "gpu_for", "plan", "planned", "shapes_of"]
+__all__ = ["Plan", "gpu_for", "plan", "planned", "refuse_meshes", "shapes_of"]
+
+_CHOOSE = "choose sizes that divide; `rlx plan` with the new ones shows the mesh"
 
 
 def plan(config: RlxConfig, gpu: Gpu) -> Plan:
@@ -31,8 +33,20 @@ def planned(config: RlxConfig, gpu: Gpu) -> Plan:
     e = effective(config)
     shapes = shapes_of(e)
     if faults := divisions(e, shapes):
-        raise UserError("\n  ".join(faults), "choose sizes that divide; `rlx plan` with the new ones shows the mesh")
+        raise UserError("\n  ".join(faults), _CHOOSE)
     return estimate(e, shapes, gpu)
+
+
+def refuse_meshes(config: RlxConfig) -> None:
+    """Raises UserError where ranks do not divide a trained model's sizes, as far as its shape can be known without
+    loading it."""
+    e = effective(config)
+    try:
+        shapes = shapes_of(e)
+    except UserError:  # a name to be looked up, or an architecture that plans do not know: its engine says what is wrong
+        return
+    if faults := meshes(e, shapes):
+        raise UserError("\n  ".join(faults), _CHOOSE)
 
 
 def shapes_of(e: RlxConfig) -> dict[str, ModelShape]:
