@@ -1,11 +1,15 @@
 """Update step of the FSDP2 engine on one GPU: forward, backward, optimizer; float32 master weights, bf16 compute.
 
-    python tests/benchmarks/gpu_update.py 0.5B 1.5B 3B micro=4 checkpointing=false
+    python tests/benchmarks/gpu_update.py 0.5B 1.5B 3B micro=4
+    python tests/benchmarks/gpu_update.py 3B checkpointing=full
+    python tests/benchmarks/gpu_update.py 4B lora=16
 
-Each shape (random weights) prints one JSON line: median seconds of five steps after four of warm-up, MFU of the model's
-FLOPs without recomputation against 989 TFLOP/s (dense bf16 of an H100 or H200), tokens a second, peak memory, and the
-share of the step in which the host was not ahead of the device. `micro` micro-batches of `tokens` packed tokens make a
-step; every sequence has `length` tokens, all of them trained. Other words: compile, checkpointing, profile=FILE.
+Each shape (random weights) prints one JSON line: median seconds of five steps after four of warm-up, MFU of the
+model's FLOPs without recomputation against 989 TFLOP/s (dense bf16 of an H100 or H200), tokens a second, peak memory,
+the log-prob pass as a share of the update, and the share of a step in which the GPU had nothing to do. `micro`
+micro-batches of `tokens` packed tokens make a step; every sequence has `length` tokens, all of them trained. Other
+words: compile, liger, offload (true or false), checkpointing (full, selective, false), optimizer (a name), lora (a
+rank), profile=FILE.
 """
 
 import json
@@ -20,7 +24,7 @@ from transformers import Qwen2Config
 
 from verl_core.algorithms.loss import Metric, Need, Totals
 from verl_core.batch import Batch
-from verl_core.config.schema import ActorConfig, FsdpConfig, ModelConfig
+from verl_core.config.schema import ActorConfig, FsdpConfig, ModelConfig, OptimConfig
 from verl_core.platforms import current
 from verl_core.training.fsdp import FsdpEngine
 from verl_core.training.fsdp.shard import local
@@ -31,6 +35,7 @@ SHAPES = {  # Qwen2.5's: hidden, feed-forward, layers, heads, key-value heads
     "0.5B": (896, 4864, 24, 14, 2),
     "1.5B": (1536, 8960, 28, 12, 2),
     "3B": (2048, 11008, 36, 16, 2),
+    "4B": (2560, 9728, 36, 32, 8),  # Qwen3-4B's widths, for the adapter
 }
 VOCABULARY = 151936
 
@@ -60,14 +65,20 @@ def make_engine(shape: str, folder: Path, tokens: int, options: dict) -> FsdpEng
         num_key_value_heads=K, tie_word_embeddings=True, max_position_embeddings=32768,
         architectures=["Qwen2ForCausalLM"],
     ).save_pretrained(folder)  # fmt: skip
-    compile_ = options.get("compile")
+    checkpointing = options.get("checkpointing", False)
     engine = FsdpEngine(
         ModelConfig(
             path=str(folder),
-            enable_gradient_checkpointing=options.get("checkpointing", False),
+            enable_gradient_checkpointing=bool(checkpointing),
+            recompute_granularity=checkpointing or "full",
+            enable_activation_offload=options.get("offload", False),
             use_liger=options.get("liger", False),
+            lora_rank=options.get("lora", 0),
         ),
-        ActorConfig(fsdp_config=FsdpConfig(use_torch_compile=compile_)),
+        ActorConfig(
+            optim=OptimConfig(optimizer=options.get("optimizer", "adamw")),
+            fsdp_config=FsdpConfig(use_torch_compile=options.get("compile")),
+        ),
         role="actor",
         platform=current("cuda"),
         micro=MicroBatching(tokens=tokens),
@@ -102,28 +113,37 @@ def measure(shape: str, micro: int = 1, tokens: int = 16384, length: int = 2048,
         engine.forward(batch, loss.needs)
         torch.cuda.synchronize()
         forward.append(time.perf_counter() - start)
-    if profile:
-        trace(engine, batch, loss, totals, profile)
     took = median(seconds[4:])
+    idle = idle_share(engine, batch, loss, totals, profile)
     return {
         "shape": shape, "micro_batches": micro, "tokens": tokens, "length": length, **options,
         "step_s": round(took, 4), "mfu": round(model_flops(shape, batch.N, length) / took / PEAK, 4),
         "tokens_per_s": round(batch.N / took), "peak_gb": round(torch.cuda.max_memory_allocated() / 1e9, 1),
         "states_gb": round(16 * sum(local(p).numel() for p in engine.network.parameters()) / 1e9, 1),
-        "forward_s": round(median(forward[1:]), 4), "forward_share": round(median(forward[1:]) / took, 3),
+        "idle_share": idle, "forward_s": round(median(forward[1:]), 4),
+        "forward_share": round(median(forward[1:]) / took, 3),
         "first_s": round(seconds[0], 1), "torch": torch.__version__, "gpu": torch.cuda.get_device_name(),
     }  # fmt: skip
 
 
-def trace(engine: FsdpEngine, batch: Batch, loss: Likelihood, totals: Totals, file: str) -> None:
+def idle_share(engine: FsdpEngine, batch: Batch, loss: Likelihood, totals: Totals, table: str) -> float:
+    """Share of one step in which no kernel or copy ran; `table`: file for the profiler's table of that step."""
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as p:
+    activities = [ProfilerActivity.CUDA, *([ProfilerActivity.CPU] if table else [])]  # the host's own events slow it
+    with profile(activities=activities) as p:
         engine.step(batch, loss, totals)
         torch.cuda.synchronize()
-    Path(file).write_text(
-        p.key_averages().table(sort_by="self_cuda_time_total", row_limit=60, max_name_column_width=90)
-    )
+    if table:
+        text = p.key_averages().table(sort_by="self_cuda_time_total", row_limit=60, max_name_column_width=90)
+        Path(table).write_text(text)
+    on_device = (e for e in p.events() if e.device_type == torch.autograd.DeviceType.CUDA)
+    spans = sorted((e.time_range.start, e.time_range.end) for e in on_device)
+    busy, until = 0.0, spans[0][0]
+    for start, end in spans:
+        busy += max(0.0, end - max(start, until))
+        until = max(until, end)
+    return round(1 - busy / (until - spans[0][0]), 4)
 
 
 def main(words: list[str]) -> None:
