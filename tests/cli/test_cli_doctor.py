@@ -234,6 +234,10 @@ def test_a_machine_without_a_driver(monkeypatch):
     monkeypatch.setattr(gpu, "has_nvidia_driver", lambda: False)
     assert only(gpu.cuda_driver(GENERAL)).state == "ok"
     assert only(gpu.cuda_driver(subject("trainer.device=cuda"))).state == "fail"
+    assert only(gpu.cuda_driver(subject())).state == "ok"
+    slow = only(gpu.cuda_driver(subject(profile="gsm8k-grpo")))
+    assert slow.state == "warn" and "meant for 1 x RTX4090" in slow.found and slow.fix
+    assert only(gpu.cuda_driver(subject("trainer.device=cpu", profile="gsm8k-grpo"))).state == "ok"
     assert list(gpu.gpus(GENERAL)) == []
 
 

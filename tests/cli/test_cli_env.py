@@ -38,7 +38,8 @@ def test_sync_makes_what_the_lock_says_and_never_rlx(rlx, compiled_plot):
     envs = {"RLX_ENVS": str(compiled_plot.parent)}
     listed = json.loads(rlx("env", "ls", "--json", env=envs).stdout)
     assert [(row["path"], row["state"]) for row in listed] == [(str(compiled_plot), "ready")]
-    assert listed[0]["bytes"] > 10_000_000
+    measured = json.loads(rlx("env", "ls", "--own", "--json", env=envs).stdout)
+    assert abs(listed[0]["bytes"] - measured[0]["bytes"]) < 100 and listed[0]["bytes"] > 10_000_000  # with byte code
 
 
 NO_UV = {"UV_CONFIG_FILE": "/nonexistent"}

@@ -46,15 +46,26 @@ def three(tmp_path) -> dict[str, Path]:
 
 
 def test_ls_tells_states_and_sizes(rlx, envs, three):
-    rows = {row["state"]: row for row in json.loads(rlx("env", "ls", "--json", env=envs).stdout)}
+    rows = {row["state"]: row for row in json.loads(rlx("env", "ls", "--own", "--json", env=envs).stdout)}
     assert {state: row["path"] for state, row in rows.items()} == {s: str(p) for s, p in three.items()}
     for state in ("ready", "stale"):
         assert rows[state]["shared_bytes"] == 1_000_000
         assert rows[state]["bytes"] == rows[state]["own_bytes"] + 1_000_000
         assert 1000 < rows[state]["own_bytes"] < 2000
-    table = rlx("env", "ls", env=envs).stdout.splitlines()
+    table = rlx("env", "ls", "--own", env=envs).stdout.splitlines()
     assert table[0].split() == ["ENVIRONMENT", "STATE", "SIZE", "OWN", "MADE"]
     assert [line.split()[1] for line in table[1:]] == ["ready", "stale", "incomplete"]
+
+
+def test_ls_reads_sizes_and_measures_none(rlx, envs, three):
+    marker = three["ready"] / "rlx-env.json"
+    marker.write_text(json.dumps(json.loads(marker.read_text()) | {"bytes": 5_400_000_000}))
+    rows = json.loads(rlx("env", "ls", "--json", env=envs).stdout)
+    assert [row["bytes"] for row in rows] == [5_400_000_000, None, None]
+    assert all(row["own_bytes"] is row["shared_bytes"] is None for row in rows)
+    table = [line.split() for line in rlx("env", "ls", env=envs).stdout.splitlines()]
+    assert table[0] == ["ENVIRONMENT", "STATE", "SIZE", "MADE"]
+    assert table[1][:4] == ["plot-1", "ready", "5.4", "GB"] and table[2][2] == "?"
 
 
 def test_which_tells_the_state(rlx, envs, tmp_path):

@@ -182,6 +182,29 @@ class TestLockCommand:
         assert upgraded.returncode == 0 and "2.0" in upgraded.stderr
         assert 'version = "2.0"' in (checkout / "uv.lock").read_text()
 
+    def test_a_damaged_lock_is_named_and_made_from_nothing(self, rlx, checkout):
+        variables = {"PYTHONPATH": f"{checkout}/cli{os.pathsep}{checkout}", "UV_OFFLINE": "1", "RLX_PYTHON": None}
+        variables["RLX_ENVS"] = f"{checkout}/envs"
+        lock, pyproject = checkout / "uv.lock", checkout / "pyproject.toml"
+        lock.write_text("version = 1\n[[pack\n")
+        table = "[project.optional-dependencies]\n"
+        pyproject.write_text(pyproject.read_text().replace(table, table + 'fsdp = ["cargo"]\n'))
+        for words in (["env", "lock", "--check"], ["env", "sync", "--extra", "fsdp"], ["env", "ls", "--extras"]):
+            done = rlx(*words, env=variables)
+            assert (done.returncode, done.stdout) == (3, ""), words
+            assert done.stderr.startswith(f"error: {lock} cannot be read: ") and "line 2" in done.stderr, words
+            assert "\nhint: install rlx again; in a checkout `git restore uv.lock`, or `rlx env lock`" in done.stderr
+        whole = pyproject.read_text()
+        pyproject.write_text(whole.replace("cargo==1.0", "cargo==3.0"))
+        assert rlx("env", "lock", env=variables).returncode == 3 and lock.read_text() == "version = 1\n[[pack\n"
+        pyproject.write_text(whole)
+        assert rlx("env", "lock", env=variables).returncode == 0 and 'version = "1.0"' in lock.read_text()
+        for damaged in (b"[project", b"\xff", b"a = 1"):
+            pyproject.write_bytes(damaged)
+            done = rlx("--version", env=variables)
+            assert done.returncode == 3 and f"error: {pyproject} cannot be read: " in done.stderr
+            assert "`git restore pyproject.toml`\n" in done.stderr
+
     def test_an_installed_rlx_keeps_its_lock(self, rlx, tmp_path):
         """As a wheel lays it out: the lock in rlx/_data, beside verl_core."""
         site = tmp_path / "site"

@@ -11,6 +11,7 @@ from rlx.checkup.finding import Finding, State, Subject
 from rlx.env import driver, interpreter
 from rlx.env.requirements import locked_packages
 from verl_core.config.effective import has_nvidia_driver
+from verl_core.planning.gpus import GPUS
 
 MIB = 1024**2
 BUSY_SHARE = 0.1
@@ -53,7 +54,17 @@ def _no_gpu(subject: Subject) -> Finding:
     if subject.device == "cuda":
         fix = "run on a machine with one, in Docker with --gpus all, or trainer.device=cpu"
         return Finding("driver", "fail", "no NVIDIA driver, and trainer.device=cuda", fix)
+    meant_for = subject.config.hardware if subject.config else ""
+    if subject.uses_gpu and _names_a_gpu(meant_for):
+        found = f"no NVIDIA driver: training would run on the CPU, and the profile is meant for {meant_for}"
+        return Finding("driver", "warn", found, "run on a machine with one, in Docker with --gpus all")
     return Finding("driver", "ok", "no NVIDIA driver: training runs on the CPU")
+
+
+def _names_a_gpu(hardware: str) -> bool:
+    """Whether a profile's `hardware` is a GPU: a card that plans know, however it is spaced, or the word."""
+    text = hardware.upper().replace(" ", "")
+    return "GPU" in text or any(name.upper().split("-")[0] in text for name in GPUS)
 
 
 def gpus(subject: Subject) -> Iterator[Finding]:

@@ -17,25 +17,25 @@ def register(app: typer.Typer) -> None:
 
 
 def ls(
+    own: bool = typer.Option(False, "--own", help="Measure now: the size, and what removing it would free (seconds)."),
     extras: bool = typer.Option(False, "--extras", help="List the extras instead: what each pins and excludes."),
     as_json: bool = JSON_OPTION,
 ) -> None:
     """List the environments and their sizes.
 
-    OWN is what removing an environment frees; the rest is shared with uv's cache and other environments by hard links.
-    A stale one was made from another lock than the present one, an incomplete one by a sync that was killed.
+    SIZE is that of the day it was made, with what it shares with uv's cache and other environments by hard links; OWN,
+    with --own, is what removing it frees. A stale one was made from another lock than the present one, an incomplete
+    one by a sync that was killed.
     """
     if extras:
         _list_extras(as_json)
         return
-    rows = _environments()
+    rows = _environments(own)
     if as_json:
         ui.out_json(rows)
     elif rows:
-        ui.table(
-            ("ENVIRONMENT", "STATE", "SIZE", "OWN", "MADE"),
-            [(r["name"], r["state"], ui.size(r["bytes"]), ui.size(r["own_bytes"]), r["made"] or "") for r in rows],
-        )
+        header = ("ENVIRONMENT", "STATE", "SIZE", *(("OWN",) if own else ()), "MADE")
+        ui.table(header, [_cells(row, own) for row in rows])
     else:
         ui.talk(f"no environments in {manager.envs_dir()}; `rlx train` makes one when it needs it")
 
@@ -57,23 +57,31 @@ def which(
         ui.out(str(wanted.folder))
 
 
-def _environments() -> list[dict[str, Any]]:
+def _environments(measured: bool) -> list[dict[str, Any]]:
+    """A row for each. Unless `measured`, the size is the marker's (None where there is no such), and what is its own is
+    not known."""
     found = manager.existing()
+    sizes = _sizes([folder for folder, _ in found]) if measured else [None] * len(found)
     return [
         {
             "name": folder.name,
             "state": manager.state_of(marker),
-            "bytes": size.total,
-            "own_bytes": size.own,
-            "shared_bytes": size.total - size.own,
+            "bytes": size.total if size else (marker or {}).get("bytes"),
+            "own_bytes": size.own if size else None,
+            "shared_bytes": size.total - size.own if size else None,
             "extras": (marker or {}).get("extras", []),
             "lock": (marker or {}).get("lock"),
             "python": (marker or {}).get("python"),
             "made": (marker or {}).get("made"),
             "path": str(folder),
         }
-        for (folder, marker), size in zip(found, _sizes([folder for folder, _ in found]), strict=True)
+        for (folder, marker), size in zip(found, sizes, strict=True)
     ]
+
+
+def _cells(row: dict[str, Any], own: bool) -> list[str]:
+    sizes = [row["bytes"], *([row["own_bytes"]] if own else [])]
+    return [row["name"], row["state"], *("?" if n is None else ui.size(n) for n in sizes), row["made"] or ""]
 
 
 def _sizes(folders: list[Path]) -> list[usage.Size]:

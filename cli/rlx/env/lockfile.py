@@ -22,14 +22,41 @@ def lock_file() -> Path:
     return path
 
 
+def unreadable(path: Path, why: str) -> EnvError:
+    """The error for a uv.lock or pyproject.toml that is not what it should be."""
+    anew = ", or `rlx env lock`, which takes the newest versions" if path.name == "uv.lock" else ""
+    return EnvError(
+        f"{path} cannot be read: {why}", f"install rlx again; in a checkout `git restore {path.name}`{anew}"
+    )
+
+
+def content(path: Path) -> bytes:
+    """What a file of the lock's folder holds; EnvError when it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as problem:
+        raise unreadable(path, problem.strerror or str(problem)) from problem
+
+
+def _table(path: Path, name: str) -> dict[str, Any]:
+    """A TOML file that has a table of this name; EnvError for any other."""
+    try:
+        found = tomllib.loads(content(path).decode())
+    except ValueError as problem:  # no TOML, or not even text
+        raise unreadable(path, str(problem)) from problem
+    if name not in found:
+        raise unreadable(path, f"it has no {name}")
+    return found
+
+
 @cache
 def _project() -> dict[str, Any]:
-    return tomllib.loads((lock_dir() / "pyproject.toml").read_text(encoding="utf-8"))
+    return _table(lock_dir() / "pyproject.toml", "project")
 
 
 @cache
 def _locked() -> list[dict[str, Any]]:
-    return tomllib.loads(lock_file().read_text(encoding="utf-8"))["package"]
+    return _table(lock_file(), "package")["package"]
 
 
 def project() -> dict[str, Any]:
@@ -70,7 +97,7 @@ def excludes(extra: str) -> list[str]:
 
 def digest() -> str:
     """SHA-256 of uv.lock, hexadecimal."""
-    return hashlib.sha256(lock_file().read_bytes()).hexdigest()
+    return hashlib.sha256(content(lock_file())).hexdigest()
 
 
 def environment_key() -> str:

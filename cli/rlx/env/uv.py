@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from rlx.env import folder_lock
-from rlx.env.lockfile import lock_dir, lock_file, project, requires_python
+from rlx.env.lockfile import content, lock_dir, lock_file, project, requires_python, unreadable
 from verl_core.config.errors import EnvError
 
 INSTALL = "pip install --upgrade uv"
@@ -91,7 +91,7 @@ def check_lock() -> None:
     """EnvError when uv.lock no longer matches pyproject.toml. About 0.1 s; a lock that matches needs no network."""
     command = [find(), "lock", "--check", "--offline", "--python", sys.executable, "--project", str(lock_dir())]
     # A site's mirror (UV_DEFAULT_INDEX, uv.toml) would make every lock look stale: it names another index.
-    registries = Counter(re.findall(r'registry = "([^"]+)"', lock_file().read_text(encoding="utf-8")))
+    registries = Counter(re.findall(r'registry = "([^"]+)"', content(lock_file()).decode(errors="replace")))
     command += [f"--default-index={registry}" for registry, _ in registries.most_common(1)]
     done = subprocess.run(command, env=environ(lock_dir() / ".venv"), capture_output=True, text=True, check=False)
     if not done.returncode:
@@ -140,18 +140,44 @@ def compile_bytecode(folder: Path, extras: Sequence[str]) -> None:
 
 
 def lock(upgrade: Sequence[str]) -> None:
-    """Make uv.lock anew from pyproject.toml; `upgrade` names packages that may move. uv's own words go to stderr."""
+    """Make uv.lock anew from pyproject.toml; `upgrade` names packages that may move. uv's own words go to stderr.
+
+    A lock that cannot be read is made from nothing, and stays as it was if that fails.
+    """
     packages = [f"--upgrade-package={name}" for name in upgrade]
     command = [find(), "lock", "--python", sys.executable, "--project", str(lock_dir()), *packages]
-    done = subprocess.run(command, env=environ(lock_dir() / ".venv"), stderr=subprocess.PIPE, text=True, check=False)
+    path = lock_dir() / "uv.lock"
+    done = _locked_by(command)
+    if done.returncode and _unreadable_file(done.stderr) == path.name:
+        broken = path.read_bytes()
+        path.write_text(f'version = 1\nrequires-python = "{requires_python()}"\n', encoding="utf-8")
+        try:
+            done = _locked_by(command)
+        finally:
+            if done.returncode:
+                path.write_bytes(broken)
     if done.returncode:
-        raise explain(done.stderr, lock_dir() / "uv.lock")
+        raise explain(done.stderr, path)
     print(done.stderr, end="", file=sys.stderr)
+
+
+def _locked_by(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """The finished `uv lock`."""
+    return subprocess.run(command, env=environ(lock_dir() / ".venv"), stderr=subprocess.PIPE, text=True, check=False)
+
+
+def _unreadable_file(stderr: str) -> str | None:
+    """The name of the file of the lock's folder that uv says is not TOML, or not of its kind."""
+    found = re.search(r"Failed to parse:? `(?:[^`]*/)?(uv\.lock|pyproject\.toml)`", stderr)
+    return found[1] if found else None
 
 
 def explain(stderr: str, folder: Path) -> EnvError:
     """Turn uv's words into one line and the next step."""
     text = " ".join(line.strip() for line in stderr.splitlines() if line.strip())
+    if name := _unreadable_file(text):
+        place = re.search(r"at (line \d+, column \d+)", text)
+        return unreadable(lock_dir() / name, f"uv cannot parse it{f' at {place[1]}' if place else ''}")
     if "No space left" in text or "os error 28" in text:
         return EnvError(
             f"no space left for the environment {folder}", "free some, or move environments: RLX_ENVS=/big/disk"
