@@ -290,3 +290,12 @@ def test_an_estimator_alone_chooses_parts_as_verl_does():
         True,
     )
     assert set(names("advantage")) >= {"gae", "grpo", "rloo", "reinforce_plus_plus"}
+
+
+def test_profiling_keys_name_steps_and_ranks():
+    words = ["global_profiler.steps=[3,5]", "actor_rollout_ref.actor.profiler.ranks=[0]", "global_profiler.tool=torch"]
+    config = resolve("smoke", [*words, "actor_rollout_ref.actor.profiler.enable=True"]).config
+    assert (config.trainer.profile_steps, config.trainer.profile_ranks) == ([3, 5], [0])
+    assert resolve("smoke", ["global_profiler.steps=null"]).config.trainer.profile_steps is None
+    with pytest.raises(UserError, match="nsys can wrap the whole command"):
+        resolve("smoke", ["global_profiler.tool=nsys"])

@@ -114,9 +114,11 @@ def _cluster(said: Said, e: RlxConfig) -> Iterator[str]:
             yield f"{shown}: no such pool; cluster.pools has {', '.join(pools)}"
     for name in sorted(set(pools) - {get(e, key) for key in roles}):
         yield f"cluster.pools.{name}: no role runs there; set one of {', '.join(roles)} to it, or remove it"
-    for rank in e.trainer.profile_ranks if e.trainer.profile_steps else ():
-        if rank >= total_ranks(e):
-            yield f"{said('trainer.profile_ranks')}: there is no rank {rank}; the last one is {total_ranks(e) - 1}"
+    if e.trainer.profile_steps:
+        absent = [rank for rank in e.trainer.profile_ranks if rank >= total_ranks(e)]
+        if absent or not e.trainer.profile_ranks:
+            which = f"there is no rank {absent[0]}" if absent else "name at least one rank"
+            yield f"{said('trainer.profile_ranks')}: {which}; the last one is {total_ranks(e) - 1}"
     if e.cluster.executor == "local" and total_ranks(e) > 1:
         yield f"{said('cluster.executor')} runs one rank, but {_sum(pools)}: set cluster.executor=ray"
 

@@ -333,8 +333,8 @@ class TrainerConfig:
     """Compare engine and trainer log-probs at step 0: error ends the run with exit 4."""
     parity_threshold: float | None = None
     """Largest mean |difference|; null: 1e-4 when both sides are float32, else 0.15."""
-    profile_steps: list[int] = field(default_factory=list)
-    """Steps (>= 1) of which a trace is written to <run>/profile/step_N_rank_R.json.gz."""
+    profile_steps: list[int] | None = None
+    """Steps (>= 1) of which a trace is written to <run>/profile/step_N_rank_R.json.gz; null: none."""
     profile_ranks: list[int] = field(default_factory=lambda: [0])
     """Ranks (>= 0) that write one, counted through all pools."""
     profile_memory: bool = False

@@ -226,6 +226,24 @@ FIXED: dict[str, tuple[tuple, str]] = {
     "trainer.esi_redundant_time": ((0,), "not built; SIGTERM makes a checkpoint"),
     "trainer.ray_wait_register_center_timeout": ((), "rlx needs no register centre"),
     "trainer.use_legacy_worker_impl": (("auto", "enable", "disable"), "rlx has one worker"),
+    "global_profiler.tool": ((None, "torch"), "traces are torch's, for Perfetto; nsys can wrap the whole command"),
+    "global_profiler.save_path": ((), "traces go to the run directory's profile/"),
+    "global_profiler.profile_continuous_steps": ((False,), "every step has a trace of its own"),
+    "global_profiler.global_tool_config": ((None,), "trainer.profile_memory is the one choice"),
+    **{
+        f"{role}.profiler.{name}": rule
+        for role in ("actor", "ref", "critic", "rollout")
+        for name, rule in {
+            "tool": ((None, "torch"), "traces are torch's, for Perfetto; nsys can wrap the whole command"),
+            "enable": ((True, False), "trainer.profile_steps says of which steps a trace is taken, of all roles"),
+            "all_ranks": ((False,), "name the ranks in trainer.profile_ranks"),
+            "save_path": ((), "traces go to the run directory's profile/"),
+        }.items()
+    },
+    **{
+        f"{role}.profiler.ranks": (([],), "trainer.profile_ranks names them for all roles")
+        for role in ("ref", "critic", "rollout")
+    },
     "hybrid_engine": ((True,), "pools decide: rollout.pool beside actor.pool"),
     "nccl_timeout": ((), "set torch's own environment variables"),
 }

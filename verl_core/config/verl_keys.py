@@ -44,6 +44,8 @@ RENAMED = {
     "reward_model.reward_kwargs": "reward.reward_kwargs",
     "reward_model.num_workers": "reward.num_workers",
     "ray_kwargs.ray_init.address": "cluster.ray_address",
+    "global_profiler.steps": "trainer.profile_steps",
+    "actor.profiler.ranks": "trainer.profile_ranks",
 }
 
 # values that have another name here
@@ -69,6 +71,8 @@ RENAMED_VALUES = {
     ("algorithm.filter_groups.metric", "seq_final_reward"): "reward",
 }
 
+_PROFILE = "trainer.profile_steps takes torch's traces of all roles on trainer.profile_ranks; see docs/performance.md"
+
 # Whole blocks. A switch in them that is off asks for nothing and is accepted.
 SUBTREES = {
     "data.custom_cls": "own data sets come as files; see docs/data.md",
@@ -89,15 +93,15 @@ SUBTREES = {
     "actor.checkpoint": "checkpoints always hold model, optimizer and the rest; see docs/architecture.md",
     "critic.checkpoint": "checkpoints always hold model, optimizer and the rest; see docs/architecture.md",
     "actor.router_replay": "not built",
-    "actor.profiler": "profiling is not built yet",
-    "critic.profiler": "profiling is not built yet",
+    "actor.profiler": _PROFILE,
+    "critic.profiler": _PROFILE,
     "ref.router_replay": "not built",
     "critic.model.tiled_mlp": "not built",
     "critic.model.mtp": "multi-token prediction is not built",
     "critic.model.fused_kernel_options": "log-probs are always computed in chunks, without whole logits",
-    "ref.profiler": "profiling is not built yet",
-    "rollout.profiler": "profiling is not built yet",
-    "global_profiler": "profiling is not built yet",
+    "ref.profiler": _PROFILE,
+    "rollout.profiler": _PROFILE,
+    "global_profiler": _PROFILE,
     "rollout.multi_turn": "tools and several turns are not built yet",
     "rollout.agent": "agent loops other than one turn are not built yet",
     "rollout.checkpoint_engine": "how weights reach the engine is weights.type",
@@ -122,8 +126,7 @@ SUBTREES = {
     "sandbox_fusion": "not built",
     "distillation": "distillation is not built yet",
     "transfer_queue": "rlx needs no transfer queue",
-    "trainer.npu_profile": "profiling is not built yet",
-    "trainer.profile_steps": "profiling is not built yet",
+    "trainer.npu_profile": _PROFILE,
     "async_training": "asynchronous modes are not built yet; trainer.mode chooses one",
     "trainer.v1": "asynchronous modes are not built yet; trainer.mode chooses one",
     "skip": "not built",

@@ -16,17 +16,18 @@ class Profiler:
     """Ranks are counted through all pools, in the order of cluster.pools."""
 
     def __init__(self, trainer: TrainerConfig, groups: Mapping[str, WorkerGroup], run_dir: Path):
-        self.trainer, self.groups, self.folder = trainer, groups, run_dir / "profile"
+        self.groups, self.folder = groups, run_dir / "profile"
+        self.steps, self.wanted = set(trainer.profile_steps or ()), set(trainer.profile_ranks)
 
     async def begin(self, step: int) -> None:
-        if step not in self.trainer.profile_steps:
+        if step not in self.steps:
             return
         for group, ranks in self._ranks():
-            await group.scatter("start_profile", [(rank in self.trainer.profile_ranks,) for rank in ranks])
+            await group.scatter("start_profile", [(rank in self.wanted,) for rank in ranks])
 
     async def end(self, step: int) -> None:
         """Writes the traces of a step that began with `begin`."""
-        if step not in self.trainer.profile_steps:
+        if step not in self.steps:
             return
         for group, ranks in self._ranks():
             files = [str((self.folder / f"step_{step}_rank_{rank}.json.gz").absolute()) for rank in ranks]
