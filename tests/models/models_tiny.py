@@ -29,7 +29,7 @@ ARCHITECTURES = {
     "gemma3_text": dict(query_pre_attn_scalar=8, **WINDOW),
     "granite": {"logits_scaling": 3.0, "attention_multiplier": 0.2},
     "cohere": {"logit_scale": 0.5},
-    "qwen3_moe": dict(moe_intermediate_size=16, num_experts=8, num_experts_per_tok=3, norm_topk_prob=True),
+    "qwen3_moe": {"moe_intermediate_size": 16, "num_experts": 8, "num_experts_per_tok": 3, "norm_topk_prob": True},
 }
 
 

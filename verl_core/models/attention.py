@@ -3,9 +3,9 @@ transformers as `rlx_packed`, so that the library's model code runs packed uncha
 
 The model is called on `ids[1, N]` with `attention_mask=None` and `packing=Packing.of(...)`, which transformers hands
 down to the attention function. No mask is built: transformers makes none for a name that has no mask function.
-Back ends: for bf16 and fp16 on a GPU cuDNN's ragged kernel (Hopper and newer) or torch's varlen flash kernel;
-elsewhere, and for what those cannot do (float32, soft caps, dropout, head sizes above 256), the rows are padded to
-[S, T] inside this function.
+Back ends: for bf16 and fp16 on a GPU cuDNN's ragged kernel (Hopper and newer) or torch's varlen flash kernel, and
+flex_attention for soft caps; elsewhere, and for what those cannot do (float32, dropout, head sizes above 256), the rows
+are padded to [S, T] inside this function. docs/attention.md has the table.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch.nn.attention.varlen import varlen_attn
 from transformers import AttentionInterface
 
 from verl_core.config.errors import UserError
-from verl_core.models import cudnn_ragged
+from verl_core.models import cudnn_ragged, flex
 from verl_core.models.packing import Packing
 from verl_core.models.ulysses import over_split_rows
 
@@ -56,6 +56,8 @@ def packed_attention(
     q_NHD, k_NKD, v_NKD = (x[0].transpose(0, 1) for x in (query, key, value))
     if softcap is None and not dropout and _has_kernel(q_NHD, v_NKD):
         return _kernel(q_NHD, k_NKD, v_NKD, packing, scaling, sliding_window)[None], None
+    if softcap is not None and not dropout and _has_kernel(q_NHD, v_NKD):
+        return flex.attention(q_NHD, k_NKD, v_NKD, packing, scaling, sliding_window, softcap)[None], None
     attend = partial(_attend, dropout=dropout, scaling=scaling, softcap=softcap)
     return packing.padded(q_NHD, k_NKD, v_NKD, sliding_window, attend)[None], None
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from verl_core.models import cudnn_ragged
+from verl_core.models import cudnn_ragged, flash3
 from verl_core.models.ulysses import Split
 
 type Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
@@ -27,27 +27,11 @@ class Sight(NamedTuple):
     position_N: Tensor
 
 
-class Packing:
-    """Where the sequences lie in a packed row. Made once a micro-batch, shared by all layers. (FSDP2 would take a
-    dataclass apart and make it anew for every layer.)
+class Padding:
+    """Sequences one after the other on an axis N, and each for itself in a row of [S, T]."""
 
-    cu_B1: offsets of the sequences and, at the end, of empty ones, int32 on the device; longest: not less than the
-    longest sequence. What kernels read is rounded up to powers of two, so that compiled layers and kernels' plans see
-    few different shapes. cudnn: whether cuDNN's kernel is there. split: this rank's part where ranks split the row.
-    key_cu_B1, longest_keys: the same of the keys that the sequences see, as `keys` lays them out.
-    """
-
-    def __init__(self, length_S: tuple[int, ...], device: torch.device, split: Split | None = None):
-        self.length_S, self.device, self.split = length_S, device, split
-        self.cu_B1, self.longest = self._offsets(length_S)
-        self.key_cu_B1, self.longest_keys = self.cu_B1, self.longest
-        self.cudnn = cudnn_ragged.usable(device)
-
-    def _offsets(self, length_S: tuple[int, ...]) -> tuple[Tensor, int]:
-        count = max(8, power_of_two(self.S))
-        lengths = torch.tensor(length_S + (0,) * (count - self.S), dtype=torch.int32)
-        offsets = F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
-        return sent(offsets, self.device), max(128, power_of_two(max(length_S)))
+    def __init__(self, length_S: tuple[int, ...], device: torch.device):
+        self.length_S, self.device = length_S, device
 
     @property
     def S(self) -> int:
@@ -77,10 +61,6 @@ class Packing:
         flat = x_STD.flatten(0, 1)
         return flat if self.slot_N is None else _Gather.apply(flat, self.slot_N)
 
-    def keys(self, x_NKD: Tensor) -> Tensor:
-        """Keys or values of the row as the ragged kernels read them."""
-        return x_NKD
-
     def padded(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, window: int | None, attend: Attend) -> Tensor:
         """Attention by way of the padded layout; [N, H, D]. Padding lies behind each sequence, where causal attention
         cannot see it, so no padding mask is needed."""
@@ -94,6 +74,36 @@ class Packing:
         position = torch.arange(self.T, device=self.device)
         distance_TT = position[:, None] - position[None]
         return (distance_TT >= 0) & (distance_TT < window)
+
+
+class Packing(Padding):
+    """Where the sequences lie in a packed row. Made once a micro-batch, shared by all layers. (FSDP2 would take a
+    dataclass apart and make it anew for every layer.)
+
+    cu_B1: offsets of the sequences and, at the end, of empty ones, int32 on the device; longest: not less than the
+    longest sequence. What kernels read is rounded up to powers of two, so that compiled layers and kernels' plans see
+    few different shapes. cudnn: whether cuDNN's kernel is there. split: this rank's part where ranks split the row.
+    key_cu_B1, longest_keys: the same of the keys that the sequences see, as `keys` lays them out.
+    """
+
+    def __init__(self, length_S: tuple[int, ...], device: torch.device, split: Split | None = None):
+        super().__init__(length_S, device)
+        self.split = split
+        self.cu_B1, self.longest = self._offsets(length_S)
+        self.key_cu_B1, self.longest_keys = self.cu_B1, self.longest
+        self.cudnn = cudnn_ragged.usable(device)
+        flash3.activate(device)
+        self.block_masks: dict[int | None, Any] = {}  # of `flex`, by window
+
+    def _offsets(self, length_S: tuple[int, ...]) -> tuple[Tensor, int]:
+        count = max(8, power_of_two(self.S))
+        lengths = torch.tensor(length_S + (0,) * (count - self.S), dtype=torch.int32)
+        offsets = F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
+        return sent(offsets, self.device), max(128, power_of_two(max(length_S)))
+
+    def keys(self, x_NKD: Tensor) -> Tensor:
+        """Keys or values of the row as the ragged kernels read them."""
+        return x_NKD
 
     def continued(self) -> tuple[Tensor, Tensor]:
         """The segment that each one goes on from (itself: none), and the position at which it starts. Shapes [S]."""

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verl_core.models.packing import Attend, Packing, power_of_two, sent
+from verl_core.models.packing import Attend, Packing, Padding, power_of_two, sent
 from verl_core.models.ulysses import Split
 
 
@@ -41,6 +41,9 @@ class SharedPacking(Packing):
         answer_keys = (b + n for b, n in zip(self.before, answer_length, strict=True))
         self.key_cu_B1, self.longest_keys = self._offsets((*prompt_length, *answer_keys))
         self.row_of_key_M = sent(self._rows_of_keys(), device)
+        self.prompts, self.answers = Padding(prompt_length, device), Padding(answer_length, device)
+        self.before_A = sent(torch.tensor(self.before), device)
+        self.prompt_of_A = sent(torch.tensor(prompt_of).clamp(min=0), device)
 
     def continued(self) -> tuple[Tensor, Tensor]:
         P = len(self.prompt_length)
@@ -67,11 +70,11 @@ class SharedPacking(Packing):
     def padded(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, window: int | None, attend: Attend) -> Tensor:
         """Prompts among themselves, then answers over [prompt, answer], each padded for itself."""
         cut = sum(self.prompt_length)
-        prompts, answers = self._prompts, self._answers
+        prompts, answers = self.prompts, self.answers
         out_prompts = prompts.padded(q_NHD[:cut], k_NKD[:cut], v_NKD[:cut], window, attend)
         q = answers.pad(q_NHD[cut:])
         k, v = (
-            torch.cat([prompts.pad(x[:cut]).index_select(0, self._prompt_of_A), answers.pad(x[cut:])], 1)
+            torch.cat([prompts.pad(x[:cut]).index_select(0, self.prompt_of_A), answers.pad(x[cut:])], 1)
             for x in (k_NKD, v_NKD)
         )
         distance = self._distance
@@ -80,25 +83,12 @@ class SharedPacking(Packing):
         return torch.cat([out_prompts, answers.unpad(out.transpose(1, 2))])
 
     @cached_property
-    def _prompts(self) -> Packing:
-        return Packing(self.prompt_length, self.device)
-
-    @cached_property
-    def _answers(self) -> Packing:
-        return Packing(self.answer_length, self.device)
-
-    @cached_property
-    def _prompt_of_A(self) -> Tensor:
-        return torch.tensor(self.prompt_of, device=self.device).clamp(min=0)
-
-    @cached_property
     def _distance(self) -> Tensor:
         """How far a padded answer's query stands behind each key of its padded prompt and of the answer; negative for
         keys that it does not see, padding among them. A row of padding sees at least itself, so that its softmax is
         one. Shape [answers, 1, T, P + T]."""
-        T, P = self._answers.T, self._prompts.T
+        T, P, before_A = self.answers.T, self.prompts.T, self.before_A
         query_T, key_P = torch.arange(T, device=self.device), torch.arange(P, device=self.device)
-        before_A = torch.tensor(self.before, device=self.device)
         to_prompt_ATP = before_A[:, None, None] + query_T[:, None] - key_P
         hidden_A1P = (key_P >= before_A[:, None])[:, None]
         own_TT = query_T[:, None] - query_T

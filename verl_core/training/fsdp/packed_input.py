@@ -56,11 +56,13 @@ class PackedInput:
         own_K = (hidden_K >= begin) & (hidden_K < end)
         token_K, hidden_K = token_K[own_K], hidden_K[own_K] - begin
         return cls(
-            sent(ids_R[begin:end], device)[None],
-            sent(position_R[begin:end], device)[None],
-            packing,
-            *(sent(x, device) for x in (token_K, hidden_K, batch["ids_N"][token_K])),
-            batch.N,
+            ids_1R=sent(ids_R[begin:end], device)[None],
+            position_1R=sent(position_R[begin:end], device)[None],
+            packing=packing,
+            token_K=sent(token_K, device),
+            hidden_K=sent(hidden_K, device),
+            target_K=sent(batch["ids_N"][token_K], device),
+            N=batch.N,
         )
 
 
