@@ -39,7 +39,7 @@ def split_words(words: Sequence[str]) -> tuple[str | None, list[str]]:
 def refuse_empty(name: str | None, what: str) -> None:
     """UserError for an empty name, with the argument that has it; None is none at all."""
     if name == "":
-        raise UserError(f"{what} is empty", "a variable of a script that is not set? `rlx ... --help` says what goes here")
+        raise UserError(f"{what} is empty", "an unset variable of a script? `rlx ... --help` says what goes there")
 
 
 def is_deletion(word: str) -> bool:

@@ -17,6 +17,7 @@ from rlx.env import lockfile
 from verl_core.config import write
 from verl_core.config.compose import Resolved
 from verl_core.config.errors import UserError
+from verl_core.config.schema import FACTS
 from verl_core.config.typed import leaves
 
 LEAST_FREE_BYTES = 32_000_000
@@ -96,8 +97,8 @@ def changes(folder: Path, resolved: Resolved) -> list[str]:
     """Keys whose value differs from that in the run's config.yaml, as `key: old -> new`; none for a new run."""
     if not (folder / "config.yaml").is_file():
         return []
-    old = dict(leaves(asdict(write.load(folder / "config.yaml"))))
-    new = dict(leaves(asdict(resolved.config))) | {"trainer.experiment_name": folder.name}
+    old = dict(leaves(asdict(write.of_run(write.load(folder / "config.yaml")))))
+    new = dict(leaves(asdict(write.of_run(resolved.config)))) | {"trainer.experiment_name": folder.name}
     return [f"{key}: {old.get(key)} -> {new.get(key)}" for key in {**old, **new} if old.get(key) != new.get(key)]
 
 
@@ -148,8 +149,9 @@ def _write_records(folder: Path, resolved: Resolved, environment: str) -> None:
     }
     if earlier := run_records.read_json(folder / "run.json"):
         run = {**earlier, "resumes": [*earlier.get("resumes", []), run]}
-    _replace(folder / "config.yaml", write.dump(resolved.config))
-    _replace(folder / "origins.json", json.dumps(resolved.origins, indent=2, ensure_ascii=False) + "\n")
+    _replace(folder / "config.yaml", write.dump(write.of_run(resolved.config)))
+    origins = {key: origin for key, origin in resolved.origins.items() if key not in FACTS}
+    _replace(folder / "origins.json", json.dumps(origins, indent=2, ensure_ascii=False) + "\n")
     _replace(folder / "run.json", json.dumps(run, indent=2, ensure_ascii=False) + "\n")
 
 

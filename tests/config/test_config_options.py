@@ -1,16 +1,20 @@
 """Faults that other systems had with options (the letters are those of test_config_cases.py), and rlx's own."""
 
+import json
 import pickle
 
 import pytest
+from typer.testing import CliRunner
 
 from rlx import rundir
+from rlx.main import app
 from verl_core.config import write
 from verl_core.config.compose import profile_names, resolve
 from verl_core.config.effective import effective
 from verl_core.config.errors import ConfigError
 from verl_core.config.key_checks import PATHS
-from verl_core.config.schema import RlxConfig
+from verl_core.config.schema import FACTS, RlxConfig
+from verl_core.config.typed import leaves, plain
 
 
 @pytest.fixture
@@ -66,9 +70,26 @@ def test_nulls_survive_writing_and_start_the_same_run(here):
     first = resolve("smoke", words)
     run = rundir.start(first, False, environment="somewhere")
     again = resolve(None, file=run / "config.yaml")
-    assert again.config == first.config and effective(again.config) == effective(first.config)
+    assert again.config == write.of_run(first.config) and effective(again.config) == effective(
+        write.of_run(first.config)
+    )
     assert (run / "config.yaml").read_text().count("val_files: null") == 1
     assert write.dump(again.config) == (run / "config.yaml").read_text()
+
+
+def test_a_run_carries_no_figures_of_its_profile(here):
+    """Memory and time stand for the profile's own values, not for a run with others; nothing else is lost."""
+    first = resolve("gsm8k-ppo", ["rollout.n=64"])
+    run = rundir.start(first, False, environment="somewhere")
+    written = write.load(run / "config.yaml")
+    assert [key for key, value in leaves(plain(first.config)) if dict(leaves(plain(written)))[key] != value] == [*FACTS]
+    recorded = json.loads((run / "origins.json").read_text())
+    assert recorded.keys() == first.origins.keys() - {*FACTS}
+    assert rundir.changes(run, first) == []
+    (run / "config.yaml").write_text(write.dump(first.config))  # of an earlier release
+    assert rundir.changes(run, first) == []
+    done = CliRunner().invoke(app, ["config", "diff", "gsm8k-ppo", str(run), "--json"])
+    assert json.loads(done.stdout).keys() == {"rollout.n", "trainer.experiment_name"}
 
 
 @pytest.mark.parametrize(

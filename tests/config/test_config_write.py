@@ -12,7 +12,7 @@ from verl_core.config.compose import load_tree, resolve
 from verl_core.config.effective import effective
 from verl_core.config.errors import UserError
 from verl_core.config.merge import interpolate
-from verl_core.config.schema import ModelConfig, RlxConfig
+from verl_core.config.schema import FACTS, ModelConfig, RlxConfig
 from verl_core.config.typed import build, fields_of, leaves
 from verl_core.config.write import HEADER, dump, load
 
@@ -109,13 +109,15 @@ def test_file_round_trip_with_explicit_nulls(tmp_path):
 
 def test_every_key_is_written():
     written = dict(leaves(yaml_text.read(dump(RlxConfig()))))
-    assert {path.split(".")[0] for path in written} == set(fields_of(RlxConfig))
+    assert {path.split(".")[0] for path in written} == set(fields_of(RlxConfig)) - set(FACTS)
+    facts = dict.fromkeys(FACTS, "said")
+    assert facts.items() <= yaml_text.read(dump(RlxConfig(**facts))).items()
     assert "rollout.val_kwargs.do_sample" in written and written["cluster.pools"] == {}
 
 
 def test_a_damaged_file_names_itself_and_every_problem(tmp_path):
     path = tmp_path / "config.yaml"
-    path.write_text(dump(RlxConfig()).replace("seed: 0", "seed: zero").replace("purpose:", "purpos:"))
+    path.write_text(dump(RlxConfig()).replace("seed: 0", "seed: zero").replace("\nwarmup:", "\nwarmupp:"))
     with pytest.raises(UserError) as caught:
         load(path)
     assert "2 problems" in caught.value.message and caught.value.message.count(str(path)) == 2

@@ -1,5 +1,6 @@
 """A configuration as a YAML file and back: what is written reads back equal, explicit nulls included."""
 
+import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from verl_core.config import yaml_text
 from verl_core.config.compose import load_tree
 from verl_core.config.errors import UserError
 from verl_core.config.merge import interpolate
-from verl_core.config.schema import RlxConfig
+from verl_core.config.schema import FACTS, RlxConfig
 from verl_core.config.typed import plain
 
 HEADER = (
@@ -18,9 +19,15 @@ HEADER = (
 
 
 def dump(config: RlxConfig, comments: Mapping[str, str] | None = None) -> str:
-    """YAML of every key, in the schema's order, with a comment behind each key that has one."""
-    text = dump_tree(plain(config))
+    """YAML of every key, in the schema's order, with a comment behind each key that has one. What a profile says of
+    itself is left out where it says nothing, as in a run's."""
+    text = dump_tree({key: value for key, value in plain(config).items() if key not in FACTS or value})
     return HEADER + (yaml_text.annotate(text, comments) if comments else text)
+
+
+def of_run(config: RlxConfig) -> RlxConfig:
+    """The configuration without what its profile says of itself: a run with other values would carry stale figures."""
+    return dataclasses.replace(config, purpose="", hardware="", memory="", time="")
 
 
 def changed(config: RlxConfig) -> dict[str, Any]:

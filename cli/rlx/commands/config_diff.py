@@ -7,6 +7,7 @@ import typer
 from rlx import ui
 from rlx.arguments import JSON_OPTION, say
 from rlx.config_sources import Source, split_sources, values
+from verl_core.config.schema import FACTS
 from verl_core.config.typed import MISSING, show
 
 WORDS = typer.Argument(
@@ -27,8 +28,8 @@ def diff(
 ) -> None:
     """Print where two configurations differ.
 
-    The keys, with both values and where they came from. Exit code 0, whether they differ or not. The same profile
-    may be named twice: `rlx config diff smoke smoke rollout.n=4`.
+    The keys, with both values and where they came from; what profiles say of themselves is left out. Exit code 0,
+    whether they differ or not. The same profile may be named twice: `rlx config diff smoke smoke rollout.n=4`.
     """
     sources, before = split_sources(words)
     if before or len(sources) != 2:
@@ -42,7 +43,7 @@ def report(sources: list[Source], fill: bool, as_json: bool) -> None:
     for source in sources:
         resolved = source.resolve()
         say(resolved)
-        sides.append(values(resolved, fill))
+        sides.append({key: value for key, value in values(resolved, fill).items() if key not in FACTS})
     a, b = sides
     differing = [key for key in {**a, **b} if a.get(key, (MISSING,))[0] != b.get(key, (MISSING,))[0]]
     if as_json:

@@ -84,7 +84,7 @@ def _resolve(model: str, run: Path | None, words: list[str]) -> Resolved:
 
 def _write_config(resolved: Resolved) -> Path:
     """Write the configuration where the job reads it: the cache folder, under its digest, so that it stays one file."""
-    text = write.dump(resolved.config)
+    text = write.dump(write.of_run(resolved.config))
     path = cache_dir() / "eval" / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.yaml"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -115,7 +115,7 @@ def _project_head(job: Job, name: str) -> str:
 
 def _files(job: Job) -> dict[str, str]:
     """The ConfigMap's files: the whole configuration, and the reward function."""
-    files = {"config.yaml": write.dump(job.config)}
+    files = {"config.yaml": write.dump(write.of_run(job.config))}
     if reward := job.config.reward.custom_reward_function.path:
         try:
             files[config_key(reward)] = Path(reward).expanduser().read_text(encoding="utf-8")
