@@ -2,11 +2,13 @@
 
 import pytest
 import torch
-from training_tiny import SMOOTH, NllEntropy, Squared, totals
 
 from tests.models.models_tiny import ARCHITECTURES, write_model
+from tests.training.training_ranks import running, train
+from tests.training.training_tiny import SMOOTH, NllEntropy, Squared, totals
 from verl_core.algorithms.loss import Need
 from verl_core.batch import Batch
+from verl_core.batch.shared_prompt import deal_groups
 from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, ModelConfig
 from verl_core.platforms import current
 from verl_core.training.fsdp import FsdpEngine
@@ -103,6 +105,30 @@ def test_groups_that_share_nothing_run_as_they_would(folder, lengths):
     batch["ids_N"][batch.cu_seqlens_S1[:-1]] = torch.arange(batch.S)  # first tokens differ
     plain, shared = make_engine(folder, share=False), make_engine(folder, share=True)
     assert torch.equal(*(engine.forward(batch, WANTED)[Need.LOGP] for engine in (plain, shared)))
+
+
+@pytest.fixture(scope="module")
+def two_ranks():
+    with running(2) as call:
+        yield call
+
+
+@pytest.mark.parametrize("split", [1, 2])
+def test_two_ranks_equal_one_that_shares_nothing(two_ranks, folder, split):
+    """split 2: both have the same sequences, and half of every row."""
+    batch = make_groups()
+    every = list(range(batch.S))
+    shares = deal_groups(batch.length_S, batch.group_S, 2) if split == 1 else [every, every]
+    options = {"micro": MicroBatching(tokens=24), "split": split, "share_prompt": True}
+    want = train(every, batch, folder, NllEntropy(), {})
+    for share, got in zip(shares, two_ranks(train, shares, batch, folder, NllEntropy(), options), strict=True):
+        assert got["metrics"][0] == pytest.approx(want["metrics"][0], rel=1e-5)
+        for name, gradient in want["gradients"].items():
+            scale = float(gradient.abs().max())
+            torch.testing.assert_close(got["gradients"][name], gradient, rtol=0, atol=1e-5 * scale, msg=name)
+        place_N = batch.token_index(torch.tensor(share))
+        for need, value_N in got["out"].items():
+            torch.testing.assert_close(value_N, want["out"][need][place_N], rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.slow  # torch.compile calls a C++ compiler here
