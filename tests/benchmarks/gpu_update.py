@@ -78,6 +78,7 @@ def make_engine(shape: str, folder: Path, tokens: int, options: dict) -> FsdpEng
         ActorConfig(
             optim=OptimConfig(optimizer=options.get("optimizer", "adamw")),
             fsdp_config=FsdpConfig(use_torch_compile=options.get("compile")),
+            ulysses_sequence_parallel_size=options.get("split", 1),
         ),
         role="actor",
         platform=current("cuda"),

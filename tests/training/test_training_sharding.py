@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from training_ranks import engine_of, running, save, train, write
-from training_tiny import NllEntropy, Squared, make_batch
 from transformers import Gemma2Config, LlamaConfig, Qwen2Config, Qwen3Config, Qwen3MoeConfig
 
+from tests.training.training_ranks import engine_of, running, save, train, write
+from tests.training.training_tiny import NllEntropy, Squared, make_batch
 from verl_core.config.errors import UserError
 from verl_core.models.ulysses import check_heads
 from verl_core.training.protocol import MicroBatching

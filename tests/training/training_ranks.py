@@ -1,4 +1,4 @@
-"""Engines on several ranks over gloo, each in a process of its own, for the training tests."""
+"""Engines on several ranks, each in a process of its own, for the training tests."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed.tensor import DTensor
-from training_tiny import SMOOTH, VOCAB, totals, weights
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
+from tests.training.training_tiny import SMOOTH, VOCAB, totals, weights
 from verl_core.batch import Batch
 from verl_core.checkpoint.distributed import load_role, save_role
 from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, ModelConfig
@@ -34,16 +34,21 @@ def write(folder: Path, config: type[PretrainedConfig], **override: Any) -> Path
 
 
 def engine_of(folder: Path, role: str = "actor", micro: MicroBatching | None = None, **options: Any) -> FsdpEngine:
-    """On all ranks, in float32. Options: `split` (ulysses_sequence_parallel_size), `checkpointing`, FsdpConfig's."""
+    """On all ranks of the process group, or one alone. Options: `split` (ulysses_sequence_parallel_size), `device`,
+    `checkpointing`, `share_prompt`, FsdpConfig's."""
+    local_rank = dist.get_rank() if dist.is_initialized() else 0
+    platform = current(options.pop("device", "cpu"), local_rank)
     cls = CriticConfig if role == "critic" else ActorConfig
     checkpointing, split = options.pop("checkpointing", False), options.pop("split", 1)
+    share = options.pop("share_prompt", False)
     settings = cls(optim=SMOOTH, fsdp_config=FsdpConfig(**options), grad_clip=1e3, ulysses_sequence_parallel_size=split)
     return FsdpEngine(
         ModelConfig(path=str(folder), enable_gradient_checkpointing=checkpointing),
         settings,
         role=role,
-        platform=current("cpu"),
+        platform=platform,
         micro=micro or MicroBatching(sequences=64),
+        share_prompt=share,
     )
 
 
@@ -58,7 +63,8 @@ def train(share: list[int], batch: Batch, folder: Path, loss: Any, options: dict
     gradients = {name: whole(t) for name, t in engine.state().optimizer.items() if name.startswith("exp_avg/")}
     metrics.append(engine.step(mine, loss, totals(batch)))
     out = engine.forward(mine, loss.needs)
-    return {"metrics": metrics, "gradients": gradients, "weights": weights(engine), "out": out}
+    trained = {name: tensor.cpu() for name, tensor in weights(engine).items()}
+    return {"metrics": metrics, "gradients": gradients, "weights": trained, "out": out}
 
 
 def save(folder: Path, options: dict, to: Path) -> None:
@@ -67,22 +73,25 @@ def save(folder: Path, options: dict, to: Path) -> None:
 
 
 def whole(tensor: torch.Tensor) -> torch.Tensor:
-    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).clone()
+    return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).cpu().clone()
 
 
-def _join(rank: int, count: int, port: int) -> None:
+def _join(rank: int, count: int, port: int, device: str) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=count)
+    platform = current(device, local_rank=rank)
+    platform.set_device()
+    address = f"tcp://127.0.0.1:{port}"
+    dist.init_process_group(platform.comm_backend, init_method=address, rank=rank, world_size=count)
 
 
 @contextmanager
-def running(count: int) -> Iterator[Callable[..., list[Any]]]:
+def running(count: int, device: str = "cpu") -> Iterator[Callable[..., list[Any]]]:
     """Gives `call(function, first arguments of each rank, *other arguments)`, which returns results by rank."""
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
     spawn = multiprocessing.get_context("spawn")
-    ranks = [ProcessPoolExecutor(1, spawn, _join, (rank, count, port)) for rank in range(count)]
+    ranks = [ProcessPoolExecutor(1, spawn, _join, (rank, count, port, device)) for rank in range(count)]
 
     def call(function: Callable[..., Any], own: list[Any], *arguments: Any) -> list[Any]:
         waiting = [rank.submit(function, first, *arguments) for rank, first in zip(ranks, own, strict=True)]
