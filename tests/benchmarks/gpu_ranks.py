@@ -3,10 +3,10 @@
     python tests/benchmarks/gpu_ranks.py weak 1.5B
     python tests/benchmarks/gpu_ranks.py ulysses 1.5B
 
-weak: the update step of FSDP2 with `micro` micro-batches of `tokens` packed tokens on each GPU; efficiency = seconds on
-one GPU / seconds on two. ulysses: one sequence of `tokens` tokens (65536), layers recomputed, whole on one GPU and split
-over two; both losses (random weights, the same on any number of GPUs), speed-up, and peak memory. Median seconds of
-five steps after four of warm-up; model and loss are those of gpu_update.py.
+weak: the update step of FSDP2 with `micro` micro-batches of `tokens` packed tokens on each GPU; efficiency = seconds
+on one GPU / seconds on two. ulysses: one sequence of `tokens` tokens (65536), layers recomputed, whole on one GPU and
+split over two; both losses (random weights, the same on any number of GPUs), speed-up, and peak memory. Median seconds
+of five steps after four of warm-up; model and loss are those of gpu_update.py.
 """
 
 import json
@@ -87,10 +87,10 @@ def on(ranks: int, shape: str, job: dict) -> dict:
         port = s.getsockname()[1]
     pools = [ProcessPoolExecutor(1, get_context("spawn"), join, (rank, ranks, port)) for rank in range(ranks)]
     results = [pool.submit(measure, rank, ranks, shape, job) for rank, pool in enumerate(pools)]
-    found = [result.result() for result in results][0]
+    found = [result.result() for result in results]  # an error of any rank is raised
     for pool in pools:
         pool.shutdown()
-    return found
+    return found[0]
 
 
 def weak(shape: str, micro: int = 4, tokens: int = 16384, length: int = 2048) -> dict:
