@@ -15,12 +15,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from verl_core.checkpoint.huggingface import FOLDER, copy_tokenizer
-from verl_core.checkpoint.merge_content import BLOCK_BYTES, Dtype, cast
+from verl_core.checkpoint.merge_content import BLOCK_BYTES, Dtype, cast, main_dtype
 from verl_core.checkpoint.merge_whole import architecture, write_model_files
 from verl_core.checkpoint.safetensors_stream import TensorPlan, file_plan
 from verl_core.config.errors import UserError
-from verl_core.models.adapter import fold
 from verl_core.models.adapter_folder import CONFIG, WEIGHTS, module_of, read_config, tensor_name
+
+LEAST_KEPT = 0.01  # of the adapter's change to the weights: with less the merged model is its base
 
 
 class AdapterAlone:
@@ -59,7 +60,7 @@ class FoldedModel:
         self._scale = config["lora_alpha"] / config["r"]
         self._stored = load_file(folder / "weights" / WEIGHTS)
         self._adapted = {f"{module}.weight": module for module in map(module_of, self._stored)}
-        self._changed = False
+        self._got = self._asked = 0.0
         self.tensors = [
             TensorPlan(name, cast(self._rows(name, 0, 0).dtype, dtype), shape) for name, shape in self._shapes.items()
         ]
@@ -76,26 +77,37 @@ class FoldedModel:
         rows = max(1, BLOCK_BYTES // max(1, row_bytes))
         for start in range(0, tensor.shape[0], rows):
             weight = self._rows(tensor.name, start, start + rows)
-            plain = weight.to(tensor.dtype)
-            if tensor.name not in self._adapted:
-                yield plain
-                continue
-            a, b = self._parts(tensor.name)
-            folded = fold(weight.float(), a, b[start : start + rows], self._scale).to(tensor.dtype)
-            self._changed = self._changed or not torch.equal(folded, plain)
-            yield folded
+            if tensor.name in self._adapted:
+                a, b = self._parts(tensor.name)
+                yield self._folded(weight.float(), self._scale * b[start : start + rows].float() @ a.float(), tensor)
+            else:
+                yield weight.to(tensor.dtype)
 
     def finish(self, folder: Path) -> None:
-        if not self._changed:
+        if self.kept < LEAST_KEPT:
             raise UserError(
-                f"{self.folder}: the adapter is so small that rounding leaves nothing of it: the merged model would be "
-                f"{self.base}",
+                f"{self.folder}: rounding to {str(main_dtype(self.tensors)).removeprefix('torch.')} leaves "
+                f"{self.kept:.2%} of the adapter, so the merged model would be {self.base}",
                 "write it with --dtype fp32, or --lora adapter",
             )
         write_model_files(self.folder / FOLDER, folder, self.tensors, self.model, self.role)
 
     def report(self) -> dict[str, Any]:
-        return {"lora": "fold", "base": str(self.base)}
+        kept = {"kept": round(self.kept, 4)} if self._asked else {}
+        return {"lora": "fold", "base": str(self.base), **kept}
+
+    @property
+    def kept(self) -> float:
+        """How much of the change to the weights written so far survived rounding: its component along what the adapter
+        asked for. A change of less than half a step of the dtype is lost whole."""
+        return self._got / self._asked if self._asked else 0.0
+
+    def _folded(self, weight: Tensor, change: Tensor, tensor: TensorPlan) -> Tensor:
+        folded = (weight + change).to(tensor.dtype)
+        asked = change.double()
+        self._got += float(((folded.double() - weight.double()) * asked).sum())
+        self._asked += float(asked.square().sum())
+        return folded
 
     def _check(self) -> None:
         wrong = []

@@ -44,7 +44,8 @@ def main(arguments: list[str]) -> int:
 
 def _of_adapter(report: dict[str, Any]) -> str:
     if report.get("lora") == "fold":
-        return f"; its adapter is folded into {report['base']}"
+        kept = f", {report['kept']:.1%} of its change survives rounding" if "kept" in report else ""
+        return f"; its adapter is folded into {report['base']}{kept}"
     return "; an adapter for peft" if report.get("lora") == "adapter" else ""
 
 
