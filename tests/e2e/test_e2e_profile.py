@@ -39,4 +39,4 @@ def test_a_step_leaves_a_trace_and_its_costs(rlx, small, tmp_path: Path):
     assert last["perf/tokens_per_s_per_gpu"] == last["perf/throughput"] > 0
     for phase in (*phases, "checkpoint"):
         assert last[f"perf/memory/{phase}/peak_gb"] >= last[f"perf/memory/{phase}/resident_gb"] > 0
-    assert "null" not in done.stderr and "not finite" not in done.stderr
+    assert "ERROR" not in done.stderr and "null" not in done.stderr and "not finite" not in done.stderr

@@ -20,6 +20,7 @@ from training_tiny import SMOOTH, VOCAB, make_engine, write_model
 from verl_core.algorithms.loss import Totals
 from verl_core.algorithms.losses import PolicyLoss
 from verl_core.batch import Batch, balance, micro_batches
+from verl_core.config.errors import UserError
 from verl_core.training.protocol import MicroBatching
 
 AGGREGATIONS = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
@@ -60,9 +61,7 @@ def two_ranks() -> Iterator[Callable]:
     ranks = [ProcessPoolExecutor(1, context, join_group, (rank, port)) for rank in range(2)]
 
     def run(folder: Path, batch: Batch, shares: list[list[int]], *rest):
-        calls = [
-            rank.submit(gradient, folder, batch, share, *rest) for rank, share in zip(ranks, shares, strict=True)
-        ]
+        calls = [rank.submit(gradient, folder, batch, share, *rest) for rank, share in zip(ranks, shares, strict=True)]
         return [call.result(timeout=60) for call in calls]
 
     yield run
@@ -103,3 +102,12 @@ def test_loss_and_gradient_are_those_of_one_micro_batch_on_one_rank(two_ranks, f
         for micro in (MicroBatching(sequences=batch.S), MicroBatching(sequences=2), MicroBatching(tokens=longest)):
             for rank in two_ranks(folder, batch, shares, micro, loss):
                 same(rank, want)
+
+
+def test_a_sequence_longer_than_the_budget_is_refused_before_anything_changes(folder):
+    batch, engine = scored_batch([4, 9, 2], seed=0), make_engine(folder, micro=MicroBatching(tokens=11))
+    before = {name: tensor.clone() for name, tensor in engine.named_weights()}
+    with pytest.raises(UserError, match=r"1 of 3 sequences do not fit into .*=11: the longest has 12 tokens"):
+        engine.step(batch, PolicyLoss(), Totals.of(batch))
+    assert engine.updates == 0
+    assert all(torch.equal(tensor, before[name]) for name, tensor in engine.named_weights())

@@ -22,7 +22,7 @@ from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, RlxCo
 from verl_core.controller.computing import prepare_computing
 from verl_core.controller.phases import CHECKPOINT, PUSH, ROLLOUT, Phases, forward_phase, update_phase
 from verl_core.models.pretrained import eos_ids, load_generation_config, load_hf_config, load_tokenizer
-from verl_core.platforms import Platform
+from verl_core.platforms import Platform, profiling
 from verl_core.platforms.profiling import Profile
 from verl_core.rollout.protocol import Completion, RolloutEngine, TokenRequest
 from verl_core.training.fsdp import FsdpEngine
@@ -43,6 +43,8 @@ class Worker:
         self.profile: Profile | None = None
         self.platform: Platform
         self.phases: Phases
+        if config.trainer.profile_steps:
+            profiling.prepare()
 
     def free_address(self) -> str:
         """host:port at which rank 0 can be met."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +25,15 @@ DETAILED = 4
 MEMORY = "[memory]"  # the profiler's name of an allocation or a release
 
 _running: Profile | None = None
+
+
+def prepare() -> None:
+    """To be called in the thread that imported torch, before a trace is started in another one: torch's profiler sets
+    itself up in the first and complains about any other. Of a missing GPU it need not speak."""
+    if torch.cuda.device_count() == 0:
+        os.environ.setdefault("KINETO_LOG_LEVEL", "6")
+    with profile(activities=[ProfilerActivity.CPU], acc_events=True):
+        pass
 
 
 class Profile:
