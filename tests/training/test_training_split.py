@@ -39,7 +39,7 @@ def scored_batch(produced: list[int], seed: int) -> Batch:
 
 
 def gradient(folder: Path, batch: Batch, share: list[int], micro: MicroBatching, loss: PolicyLoss):
-    """Metrics of one step, and the (clipped) gradient by name: after the first step AdamW's average is a tenth of it."""
+    """Metrics of one step, and the clipped gradient by name: AdamW's average is a tenth of it after the first step."""
     engine = make_engine(folder, micro=micro, optim=SMOOTH)
     metrics = engine.step(batch.select(share), loss, Totals.of(batch))
     state = engine.state().optimizer
