@@ -70,9 +70,8 @@ def test_nulls_survive_writing_and_start_the_same_run(here):
     first = resolve("smoke", words)
     run = rundir.start(first, False, environment="somewhere")
     again = resolve(None, file=run / "config.yaml")
-    assert again.config == write.of_run(first.config) and effective(again.config) == effective(
-        write.of_run(first.config)
-    )
+    asked = write.of_run(first.config)
+    assert again.config == asked and effective(again.config) == effective(asked)
     assert (run / "config.yaml").read_text().count("val_files: null") == 1
     assert write.dump(again.config) == (run / "config.yaml").read_text()
 
