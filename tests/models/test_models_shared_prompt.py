@@ -117,3 +117,20 @@ def test_flex_attention_equals_a_dense_mask(options, monkeypatch):
         got = flex.attention(q[:n], k[:n], v[:n], packing, 0.7, window, cap)
         torch.testing.assert_close(got[None], want[:, :n], rtol=1e-5, atol=1e-5)
         assert list(packing.block_masks) == [window]
+
+
+def test_compiled_attention_has_the_same_gradients():
+    """Traced as inductor would have it, but run by torch's own operators: no C++ compiler is called."""
+    qkv, packing = inputs(torch.float32), shared()
+
+    def attention(q, k, v):
+        return packed_attention(torch.nn.Identity(), q * 2, k, v, None, packing=packing, sliding_window=4)[0]
+
+    assert_same(torch.compile(attention, backend="aot_eager", dynamic=False)(*qkv), attention(*qkv), qkv, 1e-5)
+
+
+def test_compiled_keys_have_the_same_gradients():
+    packing = shared()
+    x = torch.randn(24, 2, 8, requires_grad=True)
+    laid_out = lambda x: packing.keys(x.sin())  # noqa: E731
+    assert_same(torch.compile(laid_out, backend="aot_eager", dynamic=False)(x), laid_out(x), [x], 1e-6)

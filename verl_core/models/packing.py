@@ -126,7 +126,8 @@ class _Scatter(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, slot: Tensor, rows: int) -> Tensor:
         ctx.save_for_backward(slot)
-        return x.new_zeros(rows, *x.shape[1:]).index_copy_(0, slot, x)
+        # not in place: torch 2.11 compiles a wrong gradient for a function that writes in place here
+        return x.new_zeros(rows, *x.shape[1:]).index_copy(0, slot, x)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]

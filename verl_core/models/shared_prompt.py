@@ -42,8 +42,6 @@ class SharedPacking(Packing):
         self.key_cu_B1, self.longest_keys = self._offsets((*prompt_length, *answer_keys))
         self.row_of_key_M = sent(self._rows_of_keys(), device)
         self.prompts, self.answers = Padding(prompt_length, device), Padding(answer_length, device)
-        self.before_A = sent(torch.tensor(self.before), device)
-        self.prompt_of_A = sent(torch.tensor(prompt_of).clamp(min=0), device)
 
     def continued(self) -> tuple[Tensor, Tensor]:
         P = len(self.prompt_length)
@@ -69,31 +67,42 @@ class SharedPacking(Packing):
 
     def padded(self, q_NHD: Tensor, k_NKD: Tensor, v_NKD: Tensor, window: int | None, attend: Attend) -> Tensor:
         """Prompts among themselves, then answers over [prompt, answer], each padded for itself."""
-        cut = sum(self.prompt_length)
+        cut, (place_AU, distance) = sum(self.prompt_length), self._padded_keys
         prompts, answers = self.prompts, self.answers
         out_prompts = prompts.padded(q_NHD[:cut], k_NKD[:cut], v_NKD[:cut], window, attend)
         q = answers.pad(q_NHD[cut:])
-        k, v = (
-            torch.cat([prompts.pad(x[:cut]).index_select(0, self.prompt_of_A), answers.pad(x[cut:])], 1)
-            for x in (k_NKD, v_NKD)
-        )
-        distance = self._distance
+        k, v = (_Spread.apply(x, place_AU.flatten()).unflatten(0, place_AU.shape) for x in (k_NKD, v_NKD))
         mask = distance >= 0 if window is None else (distance >= 0) & (distance < window)
         out = attend(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), mask)
         return torch.cat([out_prompts, answers.unpad(out.transpose(1, 2))])
 
     @cached_property
-    def _distance(self) -> Tensor:
-        """How far a padded answer's query stands behind each key of its padded prompt and of the answer; negative for
-        keys that it does not see, padding among them. A row of padding sees at least itself, so that its softmax is
-        one. Shape [answers, 1, T, P + T]."""
-        T, P, before_A = self.answers.T, self.prompts.T, self.before_A
-        query_T, key_P = torch.arange(T, device=self.device), torch.arange(P, device=self.device)
-        to_prompt_ATP = before_A[:, None, None] + query_T[:, None] - key_P
-        hidden_A1P = (key_P >= before_A[:, None])[:, None]
-        own_TT = query_T[:, None] - query_T
-        own_ATT = own_TT.expand(len(before_A), T, T)
-        return torch.cat([to_prompt_ATP.masked_fill(hidden_A1P, -1), own_ATT], -1)[:, None]
+    def _padded_keys(self) -> tuple[Tensor, Tensor]:
+        """Of the padded keys, a prompt's U - T and an answer's T: the place in the row that each stands for (behind the
+        row for padding), [answers, U]; and how far each query stands behind it, negative for what it does not see,
+        [answers, 1, T, U]. A padded query sees at least itself, so that its softmax is one."""
+        P, T = self.prompts.T, self.answers.T
+        length_S = torch.tensor(self.length_S)
+        start_S, N = length_S.cumsum(0) - length_S, int(length_S.sum())
+        from_S, before_S = self.continued()
+        own = slice(len(self.prompt_length), None)
+        start, before, length = (x[own, None] for x in (start_S, before_S, length_S))
+        prompt_P, answer_T = torch.arange(P), torch.arange(T)
+        place_AU = torch.cat(
+            [
+                torch.where(prompt_P < before, start_S[from_S[own], None] + prompt_P, N),
+                torch.where(answer_T < length, start + answer_T, N),
+            ],
+            1,
+        )
+        distance_ATU = torch.cat(
+            [
+                (before[..., None] + answer_T[:, None] - prompt_P).masked_fill((prompt_P >= before)[:, None], -1),
+                (answer_T[:, None] - answer_T).expand(len(start), T, T),
+            ],
+            2,
+        )
+        return sent(place_AU, self.device), sent(distance_ATU[:, None], self.device)
 
 
 class _Spread(torch.autograd.Function):
