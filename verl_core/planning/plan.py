@@ -43,7 +43,7 @@ def refuse_meshes(config: RlxConfig) -> None:
     e = effective(config)
     try:
         shapes = shapes_of(e)
-    except UserError:  # a name to be looked up, or an architecture that plans do not know: its engine says what is wrong
+    except UserError:  # a name to be looked up, or an architecture that plans do not know: the engine checks it
         return
     if faults := meshes(e, shapes):
         raise UserError("\n  ".join(faults), _CHOOSE)
