@@ -159,6 +159,9 @@ def test_what_looks_alike_and_is_right():
         (["trainer.total_epochs=3"], "trainer.total_training_steps=null"),
         (["trainer.parity=off", "trainer.parity_threshold=1"], "trainer.parity=error or warn"),
         (["cluster.ray_address=auto"], "cluster.executor=ray"),
+        (["algorithm.name=ppo", "rollout.n=1", "actor.share_prompt=true"], "rollout.n=8 or another"),
+        (["actor.strategy=megatron", "actor.share_prompt=true"], "actor.strategy=fsdp"),
+        (["algorithm.name=sft", "actor.share_prompt=true"], "algorithm.name=grpo"),
         (["model.path=/some/model", "warmup.phases=[{steps: 3}]"], "model.path=builtin:NAME"),
     ],
 )
@@ -184,6 +187,7 @@ def test_idle_keys_warn_once_and_name_the_switch(words, switch):
         ["rollout.val_kwargs.do_sample=true", "rollout.val_kwargs.temperature=1"],
         ["cluster.executor=ray", "cluster.ray_address=auto"],
         ["critic.ppo_epochs=null"],
+        ["actor.share_prompt=true"],
     ],
 )
 def test_keys_with_effect_do_not_warn(words):

@@ -77,3 +77,19 @@ def test_what_is_asked_for_counts_by_phase():
     for _ in range(2):
         asyncio.run(role.step(batch, SftLoss(), Totals.of(batch)))
     assert role.asked == pytest.approx({"old_log_prob": once, "ref": once, "update_actor": 6 * once})
+
+
+def test_answers_that_share_their_prompt_stay_together_and_count_it_once():
+    forward = Flops.forward(shape_of("Qwen/Qwen2.5-0.5B", {}))
+    costs = Costs(forward, forward.update())
+    batch = lognormal(512, 0)
+    batch = Batch(batch.length_S, torch.arange(512) // 8, batch.columns).add(prompt_len_S=torch.full((512,), 200))
+    group = Noted()
+    role = Role("actor", group, costs=costs, share_prompt=True)
+    asyncio.run(role.step(batch, SftLoss(), Totals.of(batch)))
+    assert sum(share.S for share in group.dealt) == 512
+    assert sum(share.P for share in group.dealt) <= 64 + RANKS - 1  # each border between ranks cuts a group at most
+    answers = batch.sum_S(batch["mask_N"]).tolist()
+    whole = sum(costs.update.sequence(n, a) for n, a in zip(batch.length_S.tolist(), answers, strict=True))
+    assert role.asked["update_actor"] == pytest.approx(whole - (512 - 64) * costs.update.sequence(200, 0))
+    assert imbalance(costs.update, group.dealt) < 1.25

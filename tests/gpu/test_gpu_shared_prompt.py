@@ -81,8 +81,8 @@ def make_groups(seed: int = 0) -> Batch:
 
 @pytest.mark.parametrize("name", ["qwen2", "qwen2-sliding", "qwen3", "gemma2", "qwen3_moe"])
 def test_engines_with_and_without_sharing_follow_float32(tmp_path, name):
-    """bf16's bound with these sharp weights: log-probs within 0.5 nats of float32, on average within 0.06 (0.32 and 0.035
-    on a CPU), the loss within 1 %; sharing adds nothing to it."""
+    """bf16's bound with these sharp weights: log-probs within 0.5 nats of float32, on average within 0.06 (0.32 and
+    0.035 on a CPU), the loss within 1 %; sharing adds nothing to it."""
     folder = write_model(tmp_path, name, head_dim=32)
     batch, wanted = make_groups(), frozenset({Need.LOGP, Need.ENTROPY})
 

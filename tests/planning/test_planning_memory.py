@@ -17,6 +17,7 @@ from verl_core.planning.host import checkpoint_bytes
 from verl_core.planning.plan import shapes_of
 from verl_core.planning.roles import Role
 from verl_core.planning.system import System, system_of
+from verl_core.planning.work import Micro, Work, cut
 
 WORDS = [
     "data.train_batch_size=8",
@@ -27,6 +28,27 @@ WORDS = [
     "rollout.n=2",
     "rollout.engine=vllm",
 ]
+
+
+def test_shared_prompts_count_once_a_group():
+    """Groups of 4 answers of 10 tokens to prompts of 6."""
+    alone, shared = Work(8, 4, 6, 10), Work(8, 4, 6, 10, shares=True)
+    assert [alone.row(n) for n in (1, 4, 5)] == [16, 64, 80]
+    assert [shared.row(n) for n in (1, 4, 5)] == [16, 2 * 6 + 40, 2 * 6 + 50]  # the first group may be cut
+    assert [shared.fitting(tokens) for tokens in (15, 16, 45, 46, 62, 92, 138)] == [0, 1, 3, 4, 5, 8, 12]
+    assert cut(shared, 32, None, 46) == Micro(46, 46, 8)
+    assert cut(shared, 32, None, 5) == Micro(16, 5, 32)  # a sequence beyond the budget is refused elsewhere
+
+
+def test_shared_prompts_take_less_time_and_memory(model):
+    words = ["data.max_prompt_length=60", "rollout.n=4", "actor.ppo_micro_batch_size_per_gpu=8"]
+    plans = [
+        estimated("gsm8k-grpo", *WORDS, f"model.path={model}", *words, f"actor.share_prompt={share}", gpu="80GB")
+        for share in ("false", "true")
+    ]
+    alone, shared = (phase(plan, "actor", "update") for plan in plans)
+    assert shared.memory.activations < 0.6 * alone.memory.activations
+    assert shared.seconds <= alone.seconds
 
 
 @pytest.fixture
