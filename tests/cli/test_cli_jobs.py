@@ -57,7 +57,7 @@ def test_dry_runs_say_the_launch_line_without_an_environment(rlx, no_environment
         (["prepare", "gsm8k", "--limit", "3", "--dry-run"], "verl_core.data.prepare.job gsm8k --limit 3"),
         (
             ["merge", "run", "--out", "new", "--dtype", "bf16", "--dry-run"],
-            "verl_core.checkpoint.merge_job run --out new --dtype bf16 --role actor",
+            "verl_core.checkpoint.merge_job run --out new --dtype bf16 --role actor --lora fold",
         ),
     ):
         done = rlx(*words, env=no_environment)
