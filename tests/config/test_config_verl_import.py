@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from verl_core.config import yaml_text
@@ -313,6 +313,7 @@ OVERRIDES = st.tuples(st.sampled_from(["", "+", "~", "actor_rollout_ref."]), KEY
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(OVERRIDES, max_size=4), st.sampled_from(["verl.trainer.main_ppo", "verl.trainer.sft_trainer"]))
+@example([("", "data.train_batch_size", "[")], "verl.trainer.sft_trainer")  # a batch that is not decided
 def test_no_launch_ends_in_a_traceback_and_the_file_is_yaml(overrides, module):
     words = [f"{sign}{key}={value}".replace("\x00", "") for sign, key, value in overrides]
     quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)

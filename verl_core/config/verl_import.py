@@ -179,7 +179,8 @@ def _configuration(settings: dict[str, Setting], chosen: Launch, undecided: set[
         settings.setdefault(key, Setting(usual[key], ""))
     if chosen.kind == "sft":
         settings["algorithm.name"] = Setting("sft", chosen.module)
-        settings.setdefault("actor.ppo_mini_batch_size", Setting(settings["data.train_batch_size"].value, ""))
+        if batch := settings.get("data.train_batch_size"):  # absent where the script does not decide it
+            settings.setdefault("actor.ppo_mini_batch_size", Setting(batch.value, ""))
     else:
         _parts(settings, undecided)
     for key, setting in settings.items():
