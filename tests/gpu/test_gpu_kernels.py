@@ -5,7 +5,7 @@ import torch
 from torch.nn.attention.varlen import varlen_attn
 
 from verl_core.models import cudnn_ragged
-from verl_core.models.attention import Packing
+from verl_core.models.packing import Packing
 
 pytestmark = pytest.mark.gpu
 CUDA = torch.device("cuda")

@@ -7,7 +7,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from verl_core.config.errors import UserError
 from verl_core.config.schema import ModelConfig
-from verl_core.models.attention import Packing, check_packable, packed_attention
+from verl_core.models.attention import check_packable, packed_attention
+from verl_core.models.packing import Packing
 from verl_core.models.pretrained import load_causal_lm
 
 LENGTHS = (7, 1, 12, 3)

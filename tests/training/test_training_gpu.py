@@ -12,7 +12,8 @@ from training_tiny import SMOOTH, NllEntropy, Squared, make_batch, make_engine, 
 
 from verl_core.algorithms.loss import Need
 from verl_core.config.schema import FsdpConfig
-from verl_core.models.attention import Packing, packed_attention
+from verl_core.models.attention import packed_attention
+from verl_core.models.packing import Packing
 from verl_core.platforms import current
 from verl_core.training.protocol import MicroBatching
 
