@@ -93,7 +93,7 @@ def test_folded_is_the_model_with_the_adapter_and_off_is_its_base(architecture):
         ({"exclude_modules": ["visual", "lm_head", "mlp"]}, LINEAR - {"gate_proj", "up_proj", "down_proj"}, 8),
         ({"exclude_modules": ["layers.0"]}, LINEAR, 7),
     ],
-    ids=str,
+    ids=lambda value: str(sorted(value) if isinstance(value, set) else value),  # the same on every worker
 )
 def test_targets(folder, settings, ends, layers):
     adapter = adapt(folder, **settings)

@@ -78,14 +78,6 @@ def test_step_equals_plain_torch(folder):
     close(weights(engine), dict(model.named_parameters()))
 
 
-def test_gradient_checkpointing_changes_nothing(folder):
-    batch = make_batch()
-    plain, recomputed = make_engine(folder), make_engine(folder, checkpointing=True)
-    assert plain.step(batch, NllEntropy(), totals(batch)) == recomputed.step(batch, NllEntropy(), totals(batch))
-    close(weights(plain), weights(recomputed), rel=0)
-    assert recomputed.model.model.layers[0].gradient_checkpointing
-
-
 def test_empty_share_on_one_rank_steps_with_zero_gradient(folder):
     engine = make_engine(folder, optim=OptimConfig(lr=1e-2, weight_decay=0.0))
     before = weights(engine)
