@@ -19,6 +19,7 @@ from rlx.project import render as render_project
 from verl_core.config import yaml_text
 from verl_core.config.compose import profile_names, resolve
 from verl_core.config.errors import UserError
+from verl_core.config.write import of_run
 
 ODD = """a b'c"d$HOME"""
 SITE = ["launch.kuberay.image=rlx:1", "launch.kuberay.claim=disk", "cluster.ray_address=head:6379"]
@@ -102,7 +103,7 @@ def test_manifest_carries_the_whole_configuration_and_the_reward(tmp_path, monke
     one = job("smoke", "reward.custom_reward_function.path=my reward.py", "trainer.seed=7", name="first")
     config_map, ray_job = yaml.safe_load_all(render(Launcher.kuberay, one))
     Path("config.yaml").write_text(config_map["data"]["config.yaml"])
-    assert resolve(None, file=Path("config.yaml")).config == one.config
+    assert resolve(None, file=Path("config.yaml")).config == of_run(one.config)
     assert config_map["data"]["my_reward.py"] == Path("my reward.py").read_text()
     entrypoint = ray_job["spec"]["entrypoint"]
     for word in ("custom_reward_function.path=/project/my_reward.py", "--resume", "experiment_name=first"):
