@@ -58,8 +58,10 @@ def test_a_complete_environment_is_reused_without_uv(rlx, seeded):
     assert "Checked" in rlx(*sync, "--verify", env=seeded).stderr
 
 
-def test_the_command_that_is_shown_is_the_one_that_ran(rlx, envs, tmp_path):
+def test_the_command_that_is_shown_is_the_one_that_ran(rlx, envs, compiled_plot, tmp_path):
     spaced = {**envs, "RLX_ENVS": str(tmp_path / "a folder"), "RLX_PYTHON": None}
+    (tmp_path / "a folder").mkdir()
+    (tmp_path / "a folder" / "a-seed").symlink_to(compiled_plot)  # whose byte code need not be compiled again
     done = rlx("env", "sync", "--extra", "plot", env=spaced)
     folder = Path(done.stdout.strip())
     shown = next(line for line in done.stderr.splitlines() if line.startswith("  UV_PROJECT_ENVIRONMENT="))

@@ -64,7 +64,7 @@ def of_type(tp) -> st.SearchStrategy:
     return st.none() if tp is type(None) else simple.get(tp, ANY)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(of_type(RlxConfig))
 def test_write_then_read_is_the_identity(config):
     tree, problems = interpolate(yaml_text.read(dump(config)))
@@ -73,7 +73,7 @@ def test_write_then_read_is_the_identity(config):
     assert dump(again) == dump(config)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.text("\\\\${}a'\" ", max_size=8))
 def test_text_that_looks_like_an_interpolation_survives(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "config.yaml"

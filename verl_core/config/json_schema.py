@@ -22,7 +22,8 @@ _INTERPOLATION: Node = {"type": "string", "pattern": r"\$\{"}
 def json_schema() -> Node:
     """The schema of a file: `extends`, and every key with its meaning, default, choices and range."""
     root = _section(RlxConfig, plain(RlxConfig()), "")
-    extends = {"type": ["string", "null"], "description": "Profile that this file builds on: a name, or a path to one."}
+    about = "Profile that this file builds on: a name, or a path to one."
+    extends = {"type": ["string", "null"], "minLength": 1, "description": about}
     return {
         "$schema": DIALECT,
         "title": "rlx configuration",
