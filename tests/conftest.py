@@ -12,6 +12,9 @@ import pytest
 # Started in the background of a script, tests ignore Ctrl-C, and every command under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Ray reads this when it is imported: without it, it starts workers through the `uv run` that started the tests.
+os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+
 ROOT = Path(__file__).resolve().parents[1]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -113,6 +113,7 @@ def test_the_job_hands_the_plans_changes_on(tmp_path: Path, monkeypatch: pytest.
     assert "by the plan" in (tmp_path / "train.log").read_text()
 
 
+@pytest.mark.slow
 def test_one_rank_of_two_ends_the_run_and_the_other_does_not_hang(tmp_path: Path):
     """The other rank waits in the collective of a backward pass that will never be complete."""
     text = CUDA_TEXT

@@ -39,7 +39,6 @@ STARTED_BY="$0" exec {python} "$@"
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Two nodes with room for one rank each; the second one's processes know that they are there."""
-    os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
     started = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     started.add_node(num_cpus=1, env_vars={"SECOND_NODE": "yes", "NCCL_DEBUG": "WARN"})
     yield started
@@ -105,6 +104,7 @@ def test_ranks_run_the_jobs_interpreter_and_the_users_variables_win(cluster, int
     assert sorted(seen, key=str) == [("INFO", "yes", str(interpreter)), ("INFO", None, str(interpreter))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("second", "said", "hint"),
     [

@@ -20,6 +20,7 @@ def logits(model) -> torch.Tensor:
     return model.eval()(IDS).logits
 
 
+@pytest.mark.slow
 def test_an_adapter_run_merges_and_evaluates_as_it_ended(rlx, small, warm_model: Path, tmp_path: Path):
     """PPO with a KL term: the critic is trained whole and the reference is the base."""
     done = rlx(*small("smoke-ppo", steps=3, trainer__test_freq=-1, actor__use_kl_loss="true", **LORA))

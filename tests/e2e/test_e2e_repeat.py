@@ -130,10 +130,11 @@ def test_of_two_that_resume_one_run_at_once_the_second_is_refused_and_the_first_
     words = small("smoke", steps=2)
     assert rlx(*words).returncode == 0
     longer = [*small("smoke", steps=30, data__val_files="null"), "--resume"]
-    both = [start(*longer), start(*longer)]  # both pass the command's own look at the run before either has begun
+    both = [start(*longer), start(*longer)]  # mostly both pass the command's own look before either job has begun
     said = [process.communicate(timeout=180)[1] for process in both]
     codes = [process.returncode for process in both]
     assert sorted(codes) == [0, 1], said
     refused = said[codes.index(1)]
-    assert f"error: another rlx is at work in {run_dir_of(tmp_path).relative_to(tmp_path)}" in refused
+    run = run_dir_of(tmp_path).relative_to(tmp_path)
+    assert f"error: another rlx is at work in {run}" in refused or f"is training {run}" in refused
     assert [line["step"] for line in records(run_dir_of(tmp_path))] == list(range(31))

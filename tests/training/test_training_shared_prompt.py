@@ -113,6 +113,7 @@ def two_ranks():
         yield call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", [1, 2])
 def test_two_ranks_equal_one_that_shares_nothing(two_ranks, folder, split):
     """split 2: both have the same sequences, and half of every row."""

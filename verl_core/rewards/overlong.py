@@ -7,4 +7,4 @@ def overlong_penalty(n_tokens: int, max_tokens: int, buffer: OverlongBufferConfi
     """What is added to the reward of an answer of `n_tokens`: 0 up to max_tokens - buffer.len, from there linearly down
     to -buffer.penalty_factor at max_tokens."""
     excess = n_tokens - (max_tokens - buffer.len)
-    return -buffer.penalty_factor * max(excess, 0) / buffer.len
+    return -buffer.penalty_factor * (max(excess, 0) / buffer.len)  # never below -penalty_factor by rounding
