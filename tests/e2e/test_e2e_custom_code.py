@@ -37,6 +37,7 @@ def own_model(warm_model: Path, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_model_with_its_own_code_is_trained_and_merged_where_it_is_trusted(rlx, small, own_model, tmp_path: Path):
     env = {"HF_HOME": str(tmp_path / "hf")}  # its code is cached there
     words = small("smoke", steps=1, model__path=own_model, trainer__val_before_train="false")

@@ -148,6 +148,7 @@ def test_prompts_are_looked_for_before_the_model_and_a_hub_that_cannot_be_reache
     assert not run_dir_of(tmp_path).exists()
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_in_the_newest_checkpoint_is_seen_and_the_one_before_is_taken(rlx, small, tmp_path):
     assert rlx(*small("smoke", steps=2, trainer__save_freq=1)).returncode == 0
     newest = run_dir_of(tmp_path) / "checkpoints" / "global_step_2"

@@ -23,6 +23,7 @@ def same(line: dict, other: dict, names: list[str]) -> None:
         assert line[name] == pytest.approx(other[name], **CLOSE), name
 
 
+@pytest.mark.slow
 def test_two_ranks_give_the_loss_and_gradient_of_one_and_resume_each_other(rlx, small, one_rank, tmp_path: Path):
     two = rlx(*small("smoke-ppo", steps=2, trainer__experiment_name="two", cluster__nproc=2))
     assert two.returncode == 0, two.stderr
