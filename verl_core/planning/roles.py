@@ -12,8 +12,9 @@ from verl_core.planning.shapes import ModelShape
 from verl_core.planning.work import Micro, Work, cut, work_of
 
 BYTES = {"float32": 4, "bfloat16": 2}
-GATHERED_SHARE = 0.1  # of a GPU, for a model that stays gathered: GATHERED_SHARE of verl_core/training/fsdp/engine.py
-GRADIENT_SHARE = 0.1  # of a GPU, for whole gradients that wait for a mini-batch's end: GRADIENT_SHARE there
+# The FSDP2 engine decides by these two as well.
+GATHERED_SHARE = 0.1  # of a GPU's memory, for a model kept gathered through a mini-batch
+GRADIENT_SHARE = 0.1  # of it, for whole float32 gradients between a mini-batch's micro-batches
 
 
 @dataclass(frozen=True)

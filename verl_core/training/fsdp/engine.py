@@ -24,6 +24,7 @@ from verl_core.models.adapter import Adapter, base_name
 from verl_core.models.liger import apply_liger
 from verl_core.models.pretrained import ValueModel, load_causal_lm, load_value_model
 from verl_core.models.ulysses import check_heads
+from verl_core.planning.roles import GATHERED_SHARE, GRADIENT_SHARE
 from verl_core.platforms import Platform
 from verl_core.platforms.profiling import part
 from verl_core.training.fsdp import memory, metrics
@@ -38,8 +39,6 @@ from verl_core.training.fsdp.state import check_names, copy_into, load_optimizer
 from verl_core.training.protocol import EngineState, MicroBatching
 
 EVERYTHING = frozenset({"params", "optimizer"})
-GATHERED_SHARE = 0.1  # of a GPU's memory, for a model kept gathered through a mini-batch
-GRADIENT_SHARE = 0.1  # of it, for whole float32 gradients between a mini-batch's micro-batches
 
 
 class FsdpEngine:
