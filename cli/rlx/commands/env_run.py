@@ -8,18 +8,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from rlx.commands.env_wanted import (
-    BACKEND,
-    ENGINE,
-    EXTRA,
-    FILE,
-    WORDS,
-    Backend,
-    Engine,
-    may_use_gpu,
-    say_substitute,
-    wanted_extras,
-)
+from rlx.commands.env_wanted import BACKEND, ENGINE, EXTRA, FILE, WORDS, Backend, Engine, wanted_python
 from rlx.env import interpreter, launch
 from verl_core.config.errors import UserError
 
@@ -56,9 +45,7 @@ def run(
     command: list[str] = ctx.meta["command"]
     if not command:
         raise typer.BadParameter("name a command after `--`, for example: rlx env run smoke -- python script.py")
-    extras = wanted_extras(words, engine, backend, extra, file)
-    say_substitute(extras, extra)
-    python = launch.python_for(extras, may_use_gpu(words, file, bool(engine or backend or extra)))
+    python = wanted_python(words, engine, backend, extra, file)
     variables = activated(python)
     program = shutil.which(command[0], path=variables["PATH"])
     if program is None:

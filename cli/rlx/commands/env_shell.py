@@ -8,18 +8,7 @@ import typer
 
 from rlx import ui
 from rlx.commands.env_run import activated
-from rlx.commands.env_wanted import (
-    BACKEND,
-    ENGINE,
-    EXTRA,
-    FILE,
-    WORDS,
-    Backend,
-    Engine,
-    may_use_gpu,
-    say_substitute,
-    wanted_extras,
-)
+from rlx.commands.env_wanted import BACKEND, ENGINE, EXTRA, FILE, WORDS, Backend, Engine, wanted_python
 from rlx.env import launch
 from verl_core.config.errors import UserError
 from verl_core.config.files import templates_dir
@@ -49,9 +38,7 @@ def shell(
         raise UserError(f"SHELL={wanted} is not a program", "SHELL=/bin/bash rlx env shell ...")
     if inside := os.environ.get(MARK):
         ui.note(f"this shell already is in {inside}; `exit` twice leaves both")
-    extras = wanted_extras(words, engine, backend, extra, file)
-    say_substitute(extras, extra)
-    python = launch.python_for(extras, may_use_gpu(words, file, bool(engine or backend or extra)))
+    python = wanted_python(words, engine, backend, extra, file)
     name = python.parent.parent.name
     arguments, variables = marked(Path(program).name, name, activated(python))
     launch.execute([program, *arguments], variables)

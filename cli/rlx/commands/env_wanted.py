@@ -8,7 +8,7 @@ import typer
 
 from rlx import ui
 from rlx.arguments import say, split_words
-from rlx.env import manager
+from rlx.env import launch, manager
 from rlx.env.conflicts import check_engines
 from verl_core.config.compose import PROJECT_FILE, resolve
 from verl_core.config.effective import extras as extras_of
@@ -73,6 +73,15 @@ def wanted_environment(
 ) -> manager.Environment:
     """The environment of `wanted_extras`; nothing is made."""
     return manager.environment(wanted_extras(words, engines, backend, named, file))
+
+
+def wanted_python(
+    words: list[str], engines: list[Engine], backend: Backend | None, named: list[str], file: Path | None
+) -> Path:
+    """The interpreter of the environment of `wanted_extras`, which is made if need be."""
+    extras = wanted_extras(words, engines, backend, named, file)
+    say_substitute(extras, named)
+    return launch.python_for(extras, may_use_gpu(words, file, bool(engines or backend or named)))
 
 
 def may_use_gpu(words: list[str] | None, file: Path | None, extras_named: bool) -> bool:
