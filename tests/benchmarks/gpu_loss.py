@@ -4,25 +4,29 @@
 
 Liger's published shape: T 1024 tokens, H 4096, V 128256, bf16; KL to a reference (0.04, k3), token mean. Each batch
 size prints one JSON line: peak memory above what the inputs take, and median milliseconds of forward and backward, for
-the three sides in turn (seven rounds, two of warm-up). The gate: one loss (1e-2 relative; logits are bf16) and one
-gradient direction.
+the sides in turn (eight rounds, three of warm-up): rlx with logits computed again in the backward pass and, as engines
+have it where there is room for them, kept; Liger with and without its compiled loss; torch. The gate: one loss (1e-2
+relative; logits are bf16) and one gradient direction.
 """
 
 import json
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from verl_core.training import logprob_triton
 from verl_core.training.logprob import fused_token_stats
 
 T, H, V = 1024, 4096, 128256
 BETA = 0.04
-ROUNDS, WARM = 7, 2
+ROUNDS, WARM = 8, 3
+KEPT = logprob_triton.KEPT_SHARE
 
 
 def loss_of(logp: Tensor, old: Tensor, ref: Tensor, advantage: Tensor) -> Tensor:
@@ -37,14 +41,17 @@ def sides(hidden: Tensor, weight: Tensor, ids: Tensor, old: Tensor, ref: Tensor,
 
     per_token = adv[:, None].expand(ids.shape).flatten()
     mask = torch.ones_like(ids)
-    liger_loss = LigerFusedLinearGRPOLoss(beta=BETA, loss_type="bnpo", use_ref_model=True)
+    compiled, eager = (
+        LigerFusedLinearGRPOLoss(beta=BETA, loss_type="bnpo", use_ref_model=True, compiled=c) for c in (True, False)
+    )
 
-    def rlx() -> Tensor:
+    def rlx(kept_share: float) -> Tensor:
+        logprob_triton.KEPT_SHARE = kept_share
         logp = fused_token_stats(hidden.flatten(0, 1), weight, ids.flatten(), 1.0, entropy=False, square=False).logp_K
         return loss_of(logp, old.flatten(), ref.flatten(), per_token)
 
-    def liger() -> Tensor:
-        return liger_loss(
+    def liger(loss: Callable) -> Tensor:
+        return loss(
             hidden, weight, ids, mask, adv, ref_per_token_logps=ref, old_per_token_logps=old
         )[0]  # fmt: skip
 
@@ -52,7 +59,10 @@ def sides(hidden: Tensor, weight: Tensor, ids: Tensor, old: Tensor, ref: Tensor,
         logp = -F.cross_entropy((hidden.flatten(0, 1) @ weight.t()).float(), ids.flatten(), reduction="none")
         return loss_of(logp, old.flatten(), ref.flatten(), per_token)
 
-    return {"rlx": rlx, "liger": liger, "torch": plain}
+    return {
+        "rlx": partial(rlx, 0.0), "rlx_kept": partial(rlx, KEPT), "liger": partial(liger, eager),
+        "liger_compiled": partial(liger, compiled), "torch": plain,
+    }  # fmt: skip
 
 
 def run(B: int) -> dict:
@@ -74,8 +84,10 @@ def run(B: int) -> dict:
     }
     times: dict[str, list[float]] = {}
     gradients: dict[str, Tensor] = {}
+    torch._dynamo.reset()  # Liger's compiled loss fails on a second batch size (torch 2.11)
+    sides_ = sides(hidden, weight, ids, old, ref, adv)
     for round_ in range(ROUNDS):
-        for name, side in sides(hidden, weight, ids, old, ref, adv).items():
+        for name, side in sides_.items():
             hidden.grad = weight.grad = None
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()

@@ -1,6 +1,7 @@
 """What shared prompts gain on one GPU: update step and log-prob pass of the engine with and without, in one run.
 
     python tests/benchmarks/gpu_shared_prompt.py 0.5B 1.5B groups=8 tokens=16384
+    python tests/benchmarks/gpu_shared_prompt.py 1.5B prompt=512 answer=256
 
 Each shape (random weights) prints a JSON line for each of G = 8, 16 with prompts of 512, 1024 and answers of 256, 512
 tokens: median seconds of five steps after four of warm-up, unshared and shared, and their ratio; `rows`, the ratio of
@@ -56,11 +57,13 @@ def measure(engine, batch: Batch, share: bool) -> dict[str, float]:
 
 def main(words: list[str]) -> None:
     options = {k: int(v) for k, v in (word.split("=") for word in words if "=" in word)}
+    names = ("G", "prompt", "answer")
+    wanted = [case for case in CASES if all(options.get(k, v) == v for k, v in zip(names, case, strict=True))]
     tokens = options.get("tokens", 16384)
     for shape in (word for word in words if "=" not in word):
         with tempfile.TemporaryDirectory() as folder:
             engine = make_engine(shape, Path(folder), tokens, {})
-        for G, prompt, answer in CASES:
+        for G, prompt, answer in wanted:
             batch = make_batch(options.get("groups", 8), G, prompt, answer)
             found = {name: measure(engine, batch, name == "shared") for name in ("unshared", "shared")}
             rows = batch.N / row_tokens(batch.drop().add(shared_len_S=shared_S(batch)))

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from transformers import Qwen2Config
+from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from verl_core.algorithms.loss import Metric, Need, Totals
 from verl_core.batch import Batch
@@ -60,11 +60,15 @@ def model_flops(shape: str, tokens: int, length: int) -> float:
 
 def make_engine(shape: str, folder: Path, tokens: int, options: dict) -> FsdpEngine:
     D, F, L, H, K = SHAPES[shape]
-    Qwen2Config(
+    config = Qwen2Config(
         vocab_size=VOCABULARY, hidden_size=D, intermediate_size=F, num_hidden_layers=L, num_attention_heads=H,
         num_key_value_heads=K, tie_word_embeddings=True, max_position_embeddings=32768,
         architectures=["Qwen2ForCausalLM"],
-    ).save_pretrained(folder)  # fmt: skip
+    )  # fmt: skip
+    config.save_pretrained(folder)
+    if options.get("lora"):  # what lies below an adapter is read from its folder
+        with torch.device("cuda"):
+            Qwen2ForCausalLM(config).bfloat16().save_pretrained(folder)
     checkpointing = options.get("checkpointing", False)
     engine = FsdpEngine(
         ModelConfig(
@@ -86,7 +90,7 @@ def make_engine(shape: str, folder: Path, tokens: int, options: dict) -> FsdpEng
         weights=False,
     )
     with torch.no_grad():
-        for p in engine.network.parameters():
+        for p in engine.network.parameters() if not options.get("lora") else ():
             local(p).normal_(std=0.02) if p.ndim > 1 else local(p).fill_(1.0)
     return engine
 
@@ -120,7 +124,8 @@ def measure(shape: str, micro: int = 1, tokens: int = 16384, length: int = 2048,
         "shape": shape, "micro_batches": micro, "tokens": tokens, "length": length, **options,
         "step_s": round(took, 4), "mfu": round(model_flops(shape, batch.N, length) / took / PEAK, 4),
         "tokens_per_s": round(batch.N / took), "peak_gb": round(torch.cuda.max_memory_allocated() / 1e9, 1),
-        "states_gb": round(16 * sum(local(p).numel() for p in engine.network.parameters()) / 1e9, 1),
+        "states_gb": round(sum((16 if p.requires_grad else 2) * local(p).numel() for p in
+                               engine.network.parameters()) / 1e9, 1),
         "idle_share": idle, "forward_s": round(median(forward[1:]), 4),
         "forward_share": round(median(forward[1:]) / took, 3),
         "first_s": round(seconds[0], 1), "torch": torch.__version__, "gpu": torch.cuda.get_device_name(),

@@ -91,3 +91,17 @@ def test_the_output_layers_statistics_against_float64(K, keep, scale, through, m
         assert all(far(x, y) < 2e-2 for x, y in zip(grads, want_grads, strict=True))
     else:
         assert all(not x.any() for x in grads)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_gradients_add_up_in_float32(dtype):
+    from verl_core.training.fsdp import accumulate_triton
+
+    torch.manual_seed(0)
+    shapes = [(5000,), (1,), (64, 64), (3, 4096), (4097,)]
+    parts = [[torch.randn(s, device=CUDA, dtype=dtype) for s in shapes] for _ in range(3)]
+    sums = [torch.full(s, torch.nan, device=CUDA) for s in shapes]
+    for i, part in enumerate(parts):
+        accumulate_triton.add(sums, part, first=i == 0)
+    for got, *want in zip(sums, *parts, strict=True):
+        assert torch.equal(got, want[0].float() + want[1].float() + want[2].float())

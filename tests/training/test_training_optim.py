@@ -1,6 +1,7 @@
 """Learning-rate courses against values by hand, parameter groups, clipping, and the joining of metrics."""
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -9,8 +10,9 @@ from training_tiny import make_engine, write_model
 
 from verl_core.algorithms.loss import Metric
 from verl_core.config.schema import OptimConfig
+from verl_core.training.fsdp.host_adamw import HostAdamW
 from verl_core.training.fsdp.metrics import join, values
-from verl_core.training.fsdp.optim import clip_gradients
+from verl_core.training.fsdp.optim import clip_and_step
 from verl_core.training.schedule import factor, warmup_steps
 
 
@@ -66,13 +68,40 @@ def test_muon_trains_layer_matrices_and_adamw_the_rest(tmp_path):
     assert (group["lr"], group["betas"], group["weight_decay"], group["fused"]) == (5e-3, (0.8, 0.9), 0.03, True)
 
 
-@pytest.mark.parametrize(("limit", "scale"), [(10.0, 1.0), (2.5, 0.5)])
-def test_clipping_by_global_norm(limit, scale):
+def stepped(optimizer_class, gradient: list[float], limit: float) -> tuple[nn.Linear, torch.optim.Optimizer, float]:
+    """After a step whose size follows the gradient's: eps is large beside it."""
+    torch.manual_seed(0)
     network = nn.Linear(1, 1)
-    network.weight.grad, network.bias.grad = torch.tensor([[3.0]]), torch.tensor([4.0])
-    assert clip_gradients(network, limit) == pytest.approx(5.0)
+    network.weight.grad, network.bias.grad = torch.tensor([gradient[:1]]), torch.tensor(gradient[1:])
+    optimizer = optimizer_class(network.parameters(), lr=1.0, eps=100.0, weight_decay=0.0)
+    norm = clip_and_step(network, [optimizer], limit)
+    return network, optimizer, norm
+
+
+FUSED = partial(torch.optim.AdamW, fused=True)
+
+
+@pytest.mark.parametrize("optimizer_class", [FUSED, HostAdamW])
+@pytest.mark.parametrize(("limit", "scale"), [(10.0, 1.0), (2.5, 0.5)])
+def test_clipping_by_global_norm(optimizer_class, limit, scale):
+    network, _, norm = stepped(optimizer_class, [3.0, 4.0], limit)
+    assert norm == pytest.approx(5.0)
     assert network.weight.grad.item() == pytest.approx(3 * scale)
     assert network.bias.grad.item() == pytest.approx(4 * scale)
+    whole, _, _ = stepped(optimizer_class, [3.0 * scale, 4.0 * scale], 1e9)
+    torch.testing.assert_close(network.weight, whole.weight)
+
+
+@pytest.mark.parametrize("optimizer_class", [FUSED, HostAdamW])
+@pytest.mark.parametrize("bad", [math.inf, math.nan])
+def test_a_norm_that_is_not_finite_changes_nothing(optimizer_class, bad):
+    torch.manual_seed(0)
+    before = nn.Linear(1, 1)
+    network, optimizer, norm = stepped(optimizer_class, [bad, 4.0], 1.0)
+    assert not math.isfinite(norm)
+    assert torch.equal(network.weight, before.weight) and torch.equal(network.bias, before.bias)
+    for state in optimizer.state.values():
+        assert all(not value.any() for value in state.values())
 
 
 def test_metrics_are_joined_as_parts_of_a_whole():

@@ -114,10 +114,16 @@ class Batch:
 
     def to(self, device: torch.device | str) -> Batch:
         """The batch on another device; blobs stay where they are."""
-        # a copy to the host must have ended before anybody reads it
-        overlap = torch.device(device).type != "cpu"
-        move = lambda v: v.to(device, non_blocking=overlap) if isinstance(v, Tensor) else v  # noqa: E731
-        return Batch(move(self.length_S), move(self.group_S), {k: move(v) for k, v in self.columns.items()})
+        kind = torch.device(device).type
+
+        def moved(v: Any) -> Any:
+            if not isinstance(v, Tensor):
+                return v
+            if kind == "cuda" and not v.is_cuda:  # from pageable memory the host would wait for the device
+                v = v.pin_memory()
+            return v.to(device, non_blocking=kind != "cpu")  # a copy to the host must end before anybody reads it
+
+        return Batch(moved(self.length_S), moved(self.group_S), {k: moved(v) for k, v in self.columns.items()})
 
     def padded(self, column: str | Tensor, fill: float = 0) -> Tensor:
         """A token column as a dense [S, T] tensor (T = the longest sequence), `fill` where a sequence has ended."""

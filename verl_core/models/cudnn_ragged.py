@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
 
 try:
     import cudnn
@@ -151,34 +152,39 @@ class Plan:
     workspace: int
 
     def run(self, shape: Shape, tensors: list[Tensor], cu_B1: Tensor, key_cu_B1: Tensor) -> None:
-        """`tensors` in the order the plan was made with."""
-        factor_3 = _offset_factors(shape.device, shape.heads, shape.kv_heads, shape.D)
-        at_3B1 = cu_B1.to(torch.int64) * factor_3[:, None]
-        q_B = kv_B = cu_B1.diff()
-        if not shape.aligned:
-            kv_B = key_cu_B1.diff()
-            at_3B1[1] = key_cu_B1.to(torch.int64) * factor_3[1]
-        pointers = [t.data_ptr() for t in (*tensors, q_B, kv_B, *at_3B1)]
+        """`tensors` in the order the plan was made with. Given as tensors: the library describes a bare address in
+        Python, which takes longer than the kernel of a small layer."""
         workspace = torch.empty(max(self.workspace, 1), dtype=torch.uint8, device=shape.device)
-        self.graph.execute(
-            dict(zip(self.uids, pointers, strict=True)), workspace.data_ptr(), handle=_handle(shape.device)
-        )
+        slots = (*(t.detach() for t in tensors), *_places(shape, cu_B1, key_cu_B1))
+        self.graph.execute(dict(zip(self.uids, slots, strict=True)), workspace, handle=_handle(shape.device))
 
 
-@cache
-def _offset_factors(device: torch.device, heads: int, kv_heads: int, D: int) -> Tensor:
-    return torch.tensor([heads * D, kv_heads * D, heads], device=device)
+_places_of: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
-_handles: dict[torch.device, Any] = {}
+def _places(shape: Shape, cu_B1: Tensor, key_cu_B1: Tensor) -> tuple[Tensor, ...]:
+    """Lengths of the sequences in q and in k, and offsets in elements of q, of k and of the statistics. All layers ask
+    for the same ones, so they are kept as long as `key_cu_B1` lives."""
+    known = _places_of.setdefault(key_cu_B1, {})
+    key = (shape.heads, shape.kv_heads, shape.D)
+    if key not in known:
+        q_B, kv_B = cu_B1.diff(), key_cu_B1.diff()
+        cu, key_cu = cu_B1.to(torch.int64), key_cu_B1.to(torch.int64)
+        q_width, kv_width = shape.heads * shape.D, shape.kv_heads * shape.D
+        known[key] = (q_B, kv_B, cu * q_width, key_cu * kv_width, cu * shape.heads)
+    return known[key]
+
+
+_handles: dict[tuple[torch.device, int], Any] = {}
 
 
 def _handle(device: torch.device) -> Any:
-    """The library's handle of a device, on torch's present stream."""
-    if device not in _handles:
-        _handles[device] = cudnn.create_handle()
-    cudnn.set_stream(handle=_handles[device], stream=torch.cuda.current_stream(device).cuda_stream)
-    return _handles[device]
+    """The library's handle of a device and torch's present stream there."""
+    stream = torch.cuda.current_stream(device).cuda_stream
+    if (device, stream) not in _handles:
+        handle = _handles[device, stream] = cudnn.create_handle()
+        cudnn.set_stream(handle=handle, stream=stream)
+    return _handles[device, stream]
 
 
 @cache
@@ -203,7 +209,20 @@ def _backward_plan(shape: Shape, tokens: int, keys: int) -> Plan:
     return g.plan([q, k, v, out, d_out, stats, g.output(d_q, "q"), g.output(d_k, "kv"), g.output(d_v, "kv")])
 
 
-@torch.library.custom_op("rlx::ragged_attention", mutates_args=())
+# defined by their schemas: torch's custom_op, which reads them off the function, takes longer in every call
+torch.library.define(
+    "rlx::ragged_attention",
+    "(Tensor q, Tensor k, Tensor v, Tensor cu, Tensor key_cu, int longest, int longest_keys, float scale, int window)"
+    " -> (Tensor, Tensor)",
+)
+torch.library.define(
+    "rlx::ragged_attention_backward",
+    "(Tensor d_out, Tensor q, Tensor k, Tensor v, Tensor out, Tensor stats, Tensor cu, Tensor key_cu, int longest,"
+    " int longest_keys, float scale, int window) -> (Tensor, Tensor, Tensor)",
+)
+
+
+@torch.library.impl("rlx::ragged_attention", "CUDA")
 def _forward(
     q: Tensor, k: Tensor, v: Tensor, cu_B1: Tensor, key_cu_B1: Tensor, longest: int, longest_keys: int, scale: float,
     window: int,
@@ -215,12 +234,12 @@ def _forward(
     return out, stats
 
 
-@_forward.register_fake
+@torch.library.register_fake("rlx::ragged_attention")
 def _(q, k, v, cu_B1, key_cu_B1, longest, longest_keys, scale, window):  # type: ignore[no-untyped-def]
     return q.new_empty(q.shape), q.new_empty(*q.shape[:2], 1, dtype=torch.float32)
 
 
-@torch.library.custom_op("rlx::ragged_attention_backward", mutates_args=())
+@torch.library.impl("rlx::ragged_attention_backward", "CUDA")
 def _backward(
     d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, stats: Tensor, cu_B1: Tensor, key_cu_B1: Tensor,
     longest: int, longest_keys: int, scale: float, window: int,
@@ -233,7 +252,7 @@ def _backward(
     return d_q, d_k, d_v
 
 
-@_backward.register_fake
+@torch.library.register_fake("rlx::ragged_attention_backward")
 def _(d_out, q, k, v, out, stats, cu_B1, key_cu_B1, longest, longest_keys, scale, window):  # type: ignore[no-untyped-def]
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
@@ -250,4 +269,4 @@ def _gradient(ctx: Any, d_out: Tensor, _: Tensor) -> tuple:
     return *grads, *(None,) * 6
 
 
-_forward.register_autograd(_gradient, setup_context=_save)
+torch.library.register_autograd("rlx::ragged_attention", _gradient, setup_context=_save)

@@ -136,9 +136,12 @@ class LinearStats(torch.autograd.Function):
                 continue
             if ctx.rows >= K:
                 d_weight_VD = logits.t() @ hidden_KD
-            else:  # chunks add up in float32
-                piece = torch.mm(logits.t(), hidden_KD[part], out_dtype=torch.float32)
-                d_weight_VD = piece if d_weight_VD is None else d_weight_VD.add_(piece)
+            elif d_weight_VD is None:  # chunks add up in float32
+                d_weight_VD = torch.mm(logits.t(), hidden_KD[part], out_dtype=torch.float32)
+            else:
+                torch.addmm(
+                    d_weight_VD, logits.t(), hidden_KD[part], out_dtype=torch.float32, out=d_weight_VD
+                )  # fmt: skip
         d_weight_VD = None if d_weight_VD is None else d_weight_VD.to(weight_VD.dtype)
         return d_hidden_KD, d_weight_VD, None, None, None, None
 

@@ -27,17 +27,21 @@ _ATTENTION = (
 )
 
 
-def recompute_layers(network: nn.Module, granularity: Literal["full", "selective"], config: Any) -> None:
-    """Computes activations again in the backward pass. full: all of a layer, whose input alone is kept. selective:
-    attention and its projections are kept, and the wide feed-forward part and everything cheap is computed again.
+def recompute_layers(
+    network: nn.Module, granularity: Literal["full", "selective"], config: Any, compiled: bool
+) -> None:
+    """Computes activations again in the backward pass. full: a layer keeps its input and, where layers are compiled,
+    what attention returns (one more tensor of the input's size; to pick operators out costs time where the host runs
+    them one by one). selective: attention and its projections are kept, and the wide feed-forward part and everything
+    cheap is computed again.
 
     Inside the layer's forward, so that a compiled layer holds the recomputation and FSDP2 gathers around it.
     """
     context = None
-    if granularity == "selective":
+    if compiled or granularity == "selective":
         text = config.get_text_config()
-        heads = text.num_attention_heads * (getattr(text, "head_dim", None) or 0)
-        context = partial(create_selective_checkpoint_contexts, partial(_keeps, max(text.hidden_size, heads)))
+        width = _attention_width(text) if granularity == "selective" else 0
+        context = partial(create_selective_checkpoint_contexts, partial(_keeps, width))
     for layer in decoder_layers(network):
         layer.forward = _recomputed(layer.forward, context, preserve_rng=_draws(layer))
 
@@ -55,6 +59,13 @@ def _recomputed(
         return checkpoint(partial(forward, **kwargs), *args, **options)
 
     return recomputed
+
+
+def _attention_width(text: Any) -> int:
+    """The longest side of attention's matrices; queries, keys and values may be one."""
+    head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    keys = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    return max(text.hidden_size, (text.num_attention_heads + 2 * keys) * head)
 
 
 def _keeps(width: int, ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:

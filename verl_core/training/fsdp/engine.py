@@ -1,11 +1,11 @@
-"""The FSDP2 engine: `TrainEngine` on a transformers model, from one CPU core in float32 (plain modules, no hooks) to
-many GPUs in bf16 (sharded parameters, gradients and optimizer state)."""
+"""The FSDP2 engine: `TrainEngine` on a transformers model, from one CPU core in float32 or one GPU in bf16 (plain
+modules, no hooks) to many GPUs (sharded parameters, gradients and optimizer state)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -21,7 +21,9 @@ from verl_core.batch.packing import cut_further, micro_batches
 from verl_core.batch.shared_prompt import group_micro_batches, row_tokens, shared_S
 from verl_core.config.schema import ActorConfig, CriticConfig, ModelConfig, OptimConfig
 from verl_core.models.adapter import Adapter, base_name
+from verl_core.models.joint import join_projections
 from verl_core.models.liger import apply_liger
+from verl_core.models.packing import sent
 from verl_core.models.pretrained import ValueModel, load_causal_lm, load_value_model
 from verl_core.models.ulysses import check_heads
 from verl_core.planning.roles import GATHERED_SHARE, GRADIENT_SHARE
@@ -30,9 +32,10 @@ from verl_core.platforms.profiling import part
 from verl_core.training.fsdp import memory, metrics
 from verl_core.training.fsdp.activation import offload_layers, recompute_layers
 from verl_core.training.fsdp.compiling import compile_layers
+from verl_core.training.fsdp.half import HalfCopies
 from verl_core.training.fsdp.mesh import device_mesh, sequence_split
 from verl_core.training.fsdp.network import HALF, TokenNetwork, on_tokens
-from verl_core.training.fsdp.optim import build_optimizers, clip_gradients, needs_total_steps, set_learning_rates
+from verl_core.training.fsdp.optim import build_optimizers, clip_and_step, needs_total_steps, set_learning_rates
 from verl_core.training.fsdp.packed_input import PackedInput
 from verl_core.training.fsdp.shard import fsdp_modules, full, reduces_in_backward, reshard, shard
 from verl_core.training.fsdp.state import check_names, copy_into, load_optimizers, optimizer_steps, optimizer_tensors
@@ -78,7 +81,7 @@ class FsdpEngine:
         fsdp = settings.fsdp_config
         stored = getattr(torch, fsdp.model_dtype)
         self.compute_dtype = getattr(torch, fsdp.dtype) if fsdp.dtype else platform.compute_dtype
-        sharded = self.world > 1 or self.compute_dtype != stored
+        sharded = self.world > 1
 
         if isinstance(settings, CriticConfig):
             path = path or settings.model.path
@@ -100,11 +103,12 @@ class FsdpEngine:
             apply_liger(transformer, platform.device)
         self.adapter = Adapter(transformer, model, base_name(model, path), stored, seed) if adapts else None
         self.network = TokenNetwork(self.model)
-        if model.enable_gradient_checkpointing:
-            recompute_layers(self.network, model.recompute_granularity, self.model.config)
         flash = platform.name == "cuda" and self.compute_dtype in HALF
         self.compiled = flash if fsdp.use_torch_compile is None else fsdp.use_torch_compile
+        if model.enable_gradient_checkpointing:
+            recompute_layers(self.network, model.recompute_granularity, self.model.config, self.compiled)
         if self.compiled:
+            join_projections(self.network)
             compile_layers(self.network, dynamic=micro.tokens is None)
         if model.enable_activation_offload:
             offload_layers(self.network, platform.device)
@@ -121,6 +125,7 @@ class FsdpEngine:
             large = whole > GRADIENT_SHARE * platform.memory_bytes()
             asked = large if fsdp.reduce_gradients is None else fsdp.reduce_gradients == "each"
             self.reduce_each = asked and mesh.size(-1) > 1
+        self.halves = HalfCopies(self.network, self.compute_dtype, platform.device) if not sharded else None
         platform.seed_all(seed)  # of dropout, if the model has any
 
         self.set_optimizer(settings.optim)
@@ -148,30 +153,36 @@ class FsdpEngine:
     ) -> dict[Need, Tensor]:
         self._bring_back(frozenset({"params"}))
         self.network.eval()
-        out = {need: torch.zeros(batch.N) for need in want}
-        for index, x in self._inputs(batch, micro):
-            with part("micro_batch"):
-                found = on_tokens(self.network(x, want, temperature), x, want)
-                if index is not None:
-                    place_N = batch.token_index(torch.tensor(index))
-                    for need in want:
-                        out[need][place_N] = found[need].float().cpu()
+        out = {need: torch.zeros(batch.N, device=self.platform.device) for need in want}
+        with self._computing():
+            for index, x in self._inputs(batch, micro):
+                with part("micro_batch"):
+                    found = on_tokens(self.network(x, want, temperature), x, want)
+                    if index is not None:
+                        place_N = sent(batch.token_index(torch.tensor(index)), self.platform.device)
+                        for need in want:
+                            out[need].index_copy_(0, place_N, found[need].float())
         reshard(self.network)
-        return out
+        return {need: value_N.cpu() for need, value_N in out.items()}
 
     def step(self, batch: Batch, loss: Loss, totals: Totals) -> dict[str, float]:
         self._bring_back(EVERYTHING)
         self.network.train()
-        parts = self._accumulate(batch, loss, totals)
+        with self._computing():
+            parts = self._accumulate(batch, loss, totals)
         with part("optimizer"):
-            norm = clip_gradients(self.network, self.grad_clip)
-            lr = self._update(finite := math.isfinite(norm))
+            lr = self._schedule()
+            norm = clip_and_step(self.network, self.optimizers, self.grad_clip)
             for p in self.network.parameters():
                 p.grad = None
         own_parts = metrics.join(parts if self.leads else [])
         joined = metrics.values(metrics.across_ranks(own_parts, self.group, self.world))
-        own = {"grad_norm": norm, "lr": lr, "skipped_steps": float(not finite)}
+        own = {"grad_norm": norm, "lr": lr, "skipped_steps": float(not math.isfinite(norm))}
         return joined | {f"{self.role}/{name}": value for name, value in own.items()}
+
+    def _computing(self) -> AbstractContextManager[None]:
+        """The parameters in the type that the network computes in; FSDP2 sees to that by itself."""
+        return self.halves or nullcontext()
 
     @property
     def leads(self) -> bool:
@@ -182,9 +193,7 @@ class FsdpEngine:
         """Forward and backward of every micro-batch; gradients are reduced over ranks in each one's backward, or in the
         last one's."""
         parts: list[dict[str, Metric]] = []
-        inputs = list(self._inputs(batch, None))
-        for i, (index, x) in enumerate(inputs):
-            last = i == len(inputs) - 1
+        for (index, x), last in with_last(self._inputs(batch, None)):
             reduces_in_backward(self.network, last or self.reduce_each, last)
             for module in fsdp_modules(self.network):
                 module.set_reshard_after_backward(last or self.reshard_between, recurse=False)
@@ -196,18 +205,16 @@ class FsdpEngine:
                 mini = batch.select(index).to(self.platform.device)
                 share, logged = loss(on_tokens(out, x, loss.needs), mini, totals)
                 (share if share.requires_grad else _zero(out)).backward()
+                if self.halves:
+                    self.halves.collect_gradients()
                 parts.append({f"{self.role}/loss": Metric(share.detach(), how="sum"), **logged})
         return parts
 
-    def _update(self, apply: bool) -> float:
-        """Applies the gradients unless they are not finite; the schedule moves on either way. Returns the learning
-        rate."""
+    def _schedule(self) -> float:
+        """Sets the learning rate of this optimizer step, be it taken or skipped, and returns it."""
         if needs_total_steps(self.optim) and self.total_steps is None:
             raise ValueError(f"{self.role}: the learning-rate schedule needs set_total_steps")
         set_learning_rates(self.optimizers, self.optim, self.updates, self.total_steps or 0)
-        if apply:
-            for optimizer in self.optimizers:
-                optimizer.step()
         self.updates += 1
         return self.optimizers[-1].param_groups[0]["lr"]
 
@@ -314,6 +321,16 @@ class FsdpEngine:
 def _zero(out: Mapping[Need, Tensor]) -> Tensor:
     """A loss of 0 that depends on every quantity: ranks run equally many backward passes, whatever their shares."""
     return torch.stack([v.sum() for v in out.values()]).sum() * 0.0
+
+
+def with_last[T](items: Iterable[T]) -> Iterator[tuple[T, bool]]:
+    """Each item and whether it is the last; the next one is made before an item is given out."""
+    iterator = iter(items)
+    for item in iterator:
+        for following in iterator:
+            yield item, False
+            item = following
+        yield item, True
 
 
 def _filler() -> Batch:

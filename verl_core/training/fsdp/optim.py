@@ -13,7 +13,7 @@ from torch.optim import AdamW, Muon, Optimizer
 from verl_core.config.errors import EnvError
 from verl_core.config.schema import OptimConfig
 from verl_core.training.fsdp.host_adamw import HostAdamW
-from verl_core.training.fsdp.shard import decoder_layers
+from verl_core.training.fsdp.shard import decoder_layers, local
 from verl_core.training.schedule import factor
 
 
@@ -71,13 +71,31 @@ def set_learning_rates(optimizers: list[Optimizer], optim: OptimConfig, step: in
             group["lr"] = rate
 
 
-def clip_gradients(network: nn.Module, max_norm: float) -> float:
-    """Scales all gradients so that their global 2-norm is at most `max_norm`; returns the norm before. A norm that is
-    not finite leaves them as they are."""
+def clip_and_step(network: nn.Module, optimizers: list[Optimizer], max_norm: float) -> float:
+    """Scales all gradients so that their global 2-norm is at most `max_norm`, and takes a step; returns the norm
+    before. Where it is not finite, parameters and optimizer state stay as they are."""
     grads = [p.grad for p in network.parameters() if p.grad is not None]
     total = nn.utils.get_total_norm(grads)
-    norm = float(total.full_tensor() if isinstance(total, DTensor) else total)
-    if math.isfinite(norm) and norm > max_norm:
-        locals_ = [g.to_local() if isinstance(g, DTensor) else g for g in grads]
-        torch._foreach_mul_(locals_, max_norm / norm)
+    if type(total) is not DTensor and all(type(o) is AdamW for o in optimizers):
+        return _step_on_device(optimizers, total, max_norm)
+    total = total.full_tensor() if isinstance(total, DTensor) else total
+    norm = float(total)
+    if not math.isfinite(norm):
+        return norm
+    if norm > max_norm:  # divided, as the fused step does: the same bits
+        torch._foreach_div_([local(g) for g in grads], total / max_norm)
+    for optimizer in optimizers:
+        optimizer.step()
     return norm
+
+
+def _step_on_device(optimizers: list[Optimizer], total: Tensor, max_norm: float) -> float:
+    """The host does not wait for the norm before it starts the step: fused AdamW divides gradients by `grad_scale`
+    and does nothing where `found_inf`, as it does for torch's GradScaler."""
+    finite = total.isfinite()
+    for optimizer in optimizers:
+        optimizer.grad_scale = torch.where(finite, total / max_norm, 1.0).clamp(min=1.0)  # type: ignore[attr-defined]
+        optimizer.found_inf = (~finite).float()  # type: ignore[attr-defined]
+        optimizer.step()
+        del optimizer.grad_scale, optimizer.found_inf  # type: ignore[attr-defined]
+    return float(total)
