@@ -14,10 +14,10 @@ from verl_core.rollout.hf.cache import SlotCache, aligned
 from verl_core.rollout.hf.control import Control, PauseMode
 from verl_core.rollout.hf.generic import GenericDecoder
 from verl_core.rollout.hf.llama_family import LlamaDecoder, is_llama_family
-from verl_core.rollout.hf.scheduler import Decoder, Generation, Row
+from verl_core.rollout.hf.scheduler import Decoder, Generation
 from verl_core.rollout.hf.weights import WeightTable
 from verl_core.rollout.protocol import Completion, TokenRequest
-from verl_core.rollout.stopping import StopStrings
+from verl_core.rollout.rows import row_for
 
 
 class HfEngine:
@@ -67,7 +67,7 @@ class HfEngine:
             UserError: a prompt is empty or leaves no room within max_model_len, or a sampling field is out of range.
             RunError: there are no weights yet, or the engine is asleep.
         """
-        rows = [self._row(request) for request in requests]
+        rows = [row_for(request, self.max_model_len, self.tokenizer) for request in requests]
         with self._control.generation(request.request_id for request in requests):
             if not self._weights.complete:
                 raise RunError("the hf engine has no weights yet", "call update_weights before generate")
@@ -128,21 +128,6 @@ class HfEngine:
         with self._control.between_steps():
             self._decoder.load(self._weights.take(stream))
             self.version = version
-
-    def _row(self, request: TokenRequest) -> Row:
-        sampling, prompt = request.sampling, len(request.ids)
-        place = f"request {request.request_id!r}"
-        if prompt == 0:
-            raise UserError(f"{place} has an empty prompt")
-        if prompt >= self.max_model_len:
-            raise UserError(
-                f"{place}: a prompt of {prompt} tokens leaves no room in rollout.max_model_len={self.max_model_len}",
-                "raise rollout.max_model_len or lower data.max_prompt_length",
-            )
-        if sampling.max_tokens < 1 or sampling.temperature < 0 or not 0 < sampling.top_p <= 1 or "" in sampling.stop:
-            raise UserError(f"{place} has a sampling value out of range: {sampling}")
-        watch = StopStrings(self.tokenizer, sampling.stop) if sampling.stop else None
-        return Row(request, min(sampling.max_tokens, self.max_model_len - prompt), watch)
 
     def _cache_for(self, slots: int, positions: int) -> SlotCache:
         """The last generation's cache where it fits, else a new one. Its length fits exactly, so that attention reads

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from verl_core.rollout.hf.cache import Prefix, PrefixStore, SlotCache
-from verl_core.rollout.protocol import Completion, TokenRequest
+from verl_core.rollout.rows import Row
 from verl_core.rollout.sampling import SamplingBatch
-from verl_core.rollout.stopping import StopStrings
 
 _PREFILL_TOKENS = 8192  # padded prompt tokens in one forward: bounds its memory
 
@@ -31,27 +29,6 @@ class Decoder(Protocol):
     def prefill(self, ids_PT: Tensor, length_P: Tensor) -> Prefix: ...
 
     def decode(self, ids_B: Tensor, position_B: Tensor, length: int, cache: SlotCache) -> Tensor: ...
-
-
-@dataclass
-class Row:
-    """A request that runs. `limit` is how many tokens it may have."""
-
-    request: TokenRequest
-    limit: int
-    watch: StopStrings | None
-    ids: list[int] = field(default_factory=list)
-    logps: list[float] = field(default_factory=list)
-    versions: list[int] = field(default_factory=list)
-    finish: Any = None
-    extras: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def length(self) -> int:
-        return len(self.request.ids) + len(self.ids)
-
-    def completion(self) -> Completion:
-        return Completion(self.request.request_id, self.ids, self.logps, self.versions, self.finish, self.extras)
 
 
 class Generation:
@@ -168,19 +145,9 @@ class Generation:
         return self.decoder.prefill(ids_PT, length_P)
 
     def _append(self, row: Row, slot: int, token: int, logp: float, version: int) -> None:
-        if logp != logp:  # NaN: the row cannot go on, the others can
-            row.finish, row.extras["nan"] = "abort", 1
+        row.push(token, logp, version, self.eos_ids)
+        if "nan" in row.extras:
             self.cache.clear(slot)
-            return
-        row.ids.append(token)
-        row.logps.append(logp)
-        row.versions.append(version)
-        if token in self.eos_ids and not row.request.sampling.ignore_eos:
-            row.finish = "stop"
-        elif row.watch is not None and (stop := row.watch.push(token)) is not None:
-            row.finish, row.extras["stop"] = "stop", stop
-        elif len(row.ids) >= row.limit:
-            row.finish = "length"
 
     def _abort(self, aborted: set[str]) -> None:
         for row in (*self.running, *self.queue):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM
+
+from verl_core.rollout.weight_names import WeightNames
 
 
 class WeightTable:
@@ -19,14 +19,9 @@ class WeightTable:
     """
 
     def __init__(self, model_config: Any, device: torch.device, dtype: torch.dtype):
-        with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(copy.deepcopy(model_config), dtype=dtype)
+        self._names = WeightNames(model_config, dtype)
         self.device = device
         self.dtype = dtype
-        self.required = {name: p.shape for name, p in model.named_parameters()}
-        every = {name: p.shape for name, p in model.named_parameters(remove_duplicate=False)}
-        every.update({name: b.shape for name, b in model.state_dict().items()})
-        self.optional = {name: shape for name, shape in every.items() if name not in self.required}
         self.tensors: dict[str, Tensor] = {}
         self._own: dict[str, Tensor] = {}
 
@@ -43,18 +38,7 @@ class WeightTable:
             ValueError: a tensor has the wrong shape.
         """
         self.tensors = {}  # what was copied so far would be overwritten: a failure leaves no weights, not a mixture
-        fresh: dict[str, Tensor] = {}
-        for name, tensor in stream:
-            want = self.required.get(name, self.optional.get(name))
-            if want is None:
-                raise KeyError(f"weight {name!r} is not a parameter of this model")
-            if tensor.shape != want:
-                raise ValueError(f"weight {name!r} has shape {tuple(tensor.shape)}, the model's is {tuple(want)}")
-            if name in self.required:
-                fresh[name] = self._keep(name, tensor.detach())
-        missing = [name for name in self.required if name not in fresh]
-        if missing:
-            raise KeyError(f"{len(missing)} of {len(self.required)} weights did not come, first {missing[0]!r}")
+        fresh = {name: self._keep(name, tensor) for name, tensor in self._names.checked(stream)}
         self.tensors = fresh
         return fresh
 
