@@ -5,11 +5,11 @@
     python tests/benchmarks/gpu_update.py 4B lora=16
 
 Each shape (random weights) prints one JSON line: median seconds of five steps after four of warm-up, MFU of the
-model's FLOPs without recomputation against 989 TFLOP/s (dense bf16 of an H100 or H200), tokens a second, peak memory,
-the log-prob pass as a share of the update, and the share of a step in which the GPU had nothing to do. `micro`
-micro-batches of `tokens` packed tokens make a step; every sequence has `length` tokens, all of them trained. Other
-words: compile, liger, offload (true or false), checkpointing (full, selective, false), optimizer (a name), lora (a
-rank), profile=FILE.
+model's FLOPs without recomputation against 989 TFLOP/s (dense bf16 of an H100 or H200), tokens a second, peak memory
+and what `rlx plan` expects of it, the log-prob pass as a share of the update, and the share of a step in which the GPU
+had nothing to do. `micro` micro-batches of `tokens` packed tokens make a step; every sequence has `length` tokens, all
+of them trained. Other words: compile, liger, offload (true or false), checkpointing (full, selective, false), optimizer
+(a name), lora (a rank), profile=FILE.
 """
 
 import json
@@ -20,7 +20,9 @@ from pathlib import Path
 from statistics import median
 
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
+from gpu_shapes import SHAPES, VOCABULARY, plan_words, planned_peak
+from gpu_shapes import config as shape_config
+from transformers import Qwen2ForCausalLM
 
 from verl_core.algorithms.loss import Metric, Need, Totals
 from verl_core.batch import Batch
@@ -31,13 +33,6 @@ from verl_core.training.fsdp.shard import local
 from verl_core.training.protocol import MicroBatching
 
 PEAK = 989e12
-SHAPES = {  # Qwen2.5's: hidden, feed-forward, layers, heads, key-value heads
-    "0.5B": (896, 4864, 24, 14, 2),
-    "1.5B": (1536, 8960, 28, 12, 2),
-    "3B": (2048, 11008, 36, 16, 2),
-    "4B": (2560, 9728, 36, 32, 8),  # Qwen3-4B's widths, for the adapter
-}
-VOCABULARY = 151936
 
 
 class Likelihood:
@@ -59,12 +54,7 @@ def model_flops(shape: str, tokens: int, length: int) -> float:
 
 
 def make_engine(shape: str, folder: Path, tokens: int, options: dict) -> FsdpEngine:
-    D, F, L, H, K = SHAPES[shape]
-    config = Qwen2Config(
-        vocab_size=VOCABULARY, hidden_size=D, intermediate_size=F, num_hidden_layers=L, num_attention_heads=H,
-        num_key_value_heads=K, tie_word_embeddings=True, max_position_embeddings=32768,
-        architectures=["Qwen2ForCausalLM"],
-    )  # fmt: skip
+    config = shape_config(shape)
     config.save_pretrained(folder)
     if options.get("lora"):  # what lies below an adapter is read from its folder
         with torch.device("cuda"):
@@ -100,6 +90,8 @@ def measure(shape: str, micro: int = 1, tokens: int = 16384, length: int = 2048,
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         engine = make_engine(shape, Path(folder), tokens, options)
+        rank = options.get("lora", 0)
+        planned = planned_peak(plan_words(folder, micro, tokens, length, options.get("checkpointing"), rank))
     batch = Batch(torch.full((S,), length), torch.arange(S), {})
     batch = batch.add(ids_N=torch.randint(0, VOCABULARY, (batch.N,)), mask_N=torch.ones(batch.N, dtype=torch.bool))
     totals, loss = Totals(tokens=batch.N, sequences=S), Likelihood()
@@ -112,6 +104,7 @@ def measure(shape: str, micro: int = 1, tokens: int = 16384, length: int = 2048,
         engine.step(batch, loss, totals)
         torch.cuda.synchronize()
         seconds.append(time.perf_counter() - start)
+    peak = torch.cuda.max_memory_allocated()
     forward = []
     for _ in range(4):
         start = time.perf_counter()
@@ -123,7 +116,8 @@ def measure(shape: str, micro: int = 1, tokens: int = 16384, length: int = 2048,
     return {
         "shape": shape, "micro_batches": micro, "tokens": tokens, "length": length, **options,
         "step_s": round(took, 4), "mfu": round(model_flops(shape, batch.N, length) / took / PEAK, 4),
-        "tokens_per_s": round(batch.N / took), "peak_gb": round(torch.cuda.max_memory_allocated() / 1e9, 1),
+        "tokens_per_s": round(batch.N / took), "peak_gb": round(peak / 1e9, 1),
+        "planned_gb": round(planned, 1),
         "states_gb": round(sum((16 if p.requires_grad else 2) * local(p).numel() for p in
                                engine.network.parameters()) / 1e9, 1),
         "idle_share": idle, "forward_s": round(median(forward[1:]), 4),
@@ -153,6 +147,7 @@ def idle_share(engine: FsdpEngine, batch: Batch, loss: Likelihood, totals: Total
 
 
 def main(words: list[str]) -> None:
+    torch.set_num_threads(1)  # as jobs do
     options = {k: int(v) if v.isdecimal() else {"true": True, "false": False}.get(v, v) for k, v in
                (word.split("=") for word in words if "=" in word)}  # fmt: skip
     for shape in (word for word in words if "=" not in word):

@@ -276,12 +276,6 @@ def test_the_users_variables_win(rlx):
 
 
 def test_threads_of_a_training_job(monkeypatch):
-    assert launch.cpu_threads(4, "auto") == 4
-    monkeypatch.setattr(launch, "has_nvidia_driver", lambda: True)
-    assert launch.cpu_threads(None, "cpu") == 1
-    assert launch.cpu_threads(None, "auto") is None  # torch's own choice
-    monkeypatch.setattr(launch, "has_nvidia_driver", lambda: False)
-    assert launch.cpu_threads(None, "auto") == 1
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert launch.child_variables(2)["OMP_NUM_THREADS"] == "2"
     monkeypatch.setenv("OMP_NUM_THREADS", "7")

@@ -7,6 +7,7 @@ count prompts, micro-batch counts sequences, token budgets count tokens. `None` 
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from verl_core.config.rollout_correction import RolloutCorrectionConfig
 from verl_core.config.schema_launch import DockerConfig, KuberayConfig, LaunchConfig, SlurmConfig
 from verl_core.config.schema_roles import (
     ActorConfig,
@@ -46,6 +47,7 @@ __all__ = [
     "RewardConfig",
     "RlxConfig",
     "RolloutConfig",
+    "RolloutCorrectionConfig",
     "SlurmConfig",
     "TrainerConfig",
     "ValKwargs",
@@ -174,8 +176,9 @@ class RolloutConfig:
     log_prob_max_token_len_per_gpu: int | None = None
     """Tokens a forward when old log-probs are recomputed; null: the actor's micro-batch rule."""
     old_log_prob: Literal["auto", "rollout", "recompute"] = "auto"
-    """Old log-probs from the engine, from a trainer pass, or auto: from the engine while it samples the trainer's
-    own distribution (hf engine, no top-p/top-k, both in float32) and the parity gate holds."""
+    """Old log-probs from the engine, from a trainer pass, or auto: from the engine where it samples the trainer's own
+    distribution (no top-p/top-k), rollout_is is null, and the parity gate measured a mean difference of at most a
+    quarter of the clip range (with rollout_rs: of the gate's own bound)."""
     val_kwargs: ValKwargs = field(default_factory=ValKwargs)
     """Sampling in validation."""
 
@@ -223,6 +226,8 @@ class AlgorithmConfig:
     """KL coefficient in the reward."""
     filter_groups: FilterGroupsConfig = field(default_factory=FilterGroupsConfig)
     """Dynamic sampling."""
+    rollout_correction: RolloutCorrectionConfig = field(default_factory=RolloutCorrectionConfig)
+    """The policy loss where engine and trainer disagree on how likely the sampled tokens were."""
 
 
 @dataclass
@@ -305,7 +310,7 @@ class TrainerConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: a GPU when there is one."""
     num_threads: int | None = None
-    """Compute threads of each rank on the CPU; null: 1 per rank on a CPU-only machine, torch's own choice on GPUs."""
+    """Compute threads of each rank on the CPU; null: 1. The optimizer in host memory (adamw_host) takes more by itself."""
     mode: Literal["sync"] = "sync"
     """When generation and updates may overlap; sync: never."""
     total_epochs: int = 30

@@ -4,12 +4,15 @@ Widths: D hidden, Q and K query and key width, H heads, F feed-forward, V vocabu
 t tokens on the GPU; s shards.
 """
 
+from dataclasses import replace
+
 from verl_core.planning.components import Components
 from verl_core.planning.mesh import Stage
 from verl_core.planning.roles import Role
 from verl_core.planning.work import Micro
 
 LOGIT_CHUNK = 1 << 27  # logits at once: CHUNK_ELEMENTS of verl_core/training/logprob.py
+LOGIT_CHUNK_BYTES = 1 << 29  # the same of the GPU's kernels: CHUNK_BYTES of verl_core/training/logprob_triton.py
 LOGIT_BYTES, LOGIT_BYTES_FORWARD = 16, 12  # of a logit at the peak, with and without a backward pass
 NCCL = 0.5e9  # buffers of NCCL's communicators
 
@@ -64,8 +67,11 @@ def optimizer(role: Role, stage: Stage) -> float:
 
 def saved_per_token(role: Role, layer: int) -> float:
     """Bytes that autograd keeps of one token in one layer without recomputation (after arXiv 2205.05198, section 4.1,
-    counted anew for gated layers, flash attention and transformers' float32 norms)."""
+    counted anew for gated layers, flash attention and transformers' float32 norms). A compiled layer computes norms
+    and what else is cheap again: measured, see docs/planning.md."""
     s, b = role.shape, role.compute
+    if role.compiled:
+        return b * (2 * s.q_width + 2 * s.kv_width) + 4 * s.heads + feed_forward_per_token(role, layer)
     norm = 2 * b if role.liger else 4 + 2 * b  # input (in float32 as well) and output
     norms = (4 if s.sandwich_norms else 2) * norm * s.hidden
     attention = b * (2 * s.q_width + 2 * s.kv_width) + 4 * s.heads
@@ -129,12 +135,17 @@ def activations(role: Role, stage: Stage, micro: Micro) -> float:
         residual = b * role.shape.hidden / (m.tp if role.tokens_split_by_tp else 1)
         if role.selective:
             residual += attention_per_token(role)
+        elif role.compiled:  # keeps what attention returns
+            residual += b * role.shape.q_width + 4 * role.shape.heads
         kept = residual * (2 if role.activations_in_host else len(stage.layers))
         working += whole
     else:
         per_layer = [saved_per_token(role, i) * _tp_share(role) for i in stage.layers]
         kept = sum(sorted(per_layer)[-2:]) if role.activations_in_host else sum(per_layer)
-    return tokens * (kept * in_flight(role, stage, micro) + working)
+    working *= tokens
+    if role.kept_logits and not role.value_head:  # logits are gone when the last layer is differentiated
+        working = max(0.0, working - logits(role, stage, micro, backward=True))
+    return tokens * kept * in_flight(role, stage, micro) + working
 
 
 def activations_in_host(role: Role, stage: Stage, micro: Micro) -> float:
@@ -159,8 +170,20 @@ def logits(role: Role, stage: Stage, micro: Micro, backward: bool) -> float:
     hidden = 2 * role.compute * role.shape.hidden * answers
     if role.value_head:
         return hidden + 16 * answers
-    elements = min(answers * role.shape.vocab / role.mesh.tp, LOGIT_CHUNK)
+    elements = answers * role.shape.vocab / role.mesh.tp
+    if role.kept_logits:
+        return hidden + _kernels_logits(role, elements, backward)
+    elements = min(elements, LOGIT_CHUNK)
     return hidden + elements * (LOGIT_BYTES if backward else LOGIT_BYTES_FORWARD)
+
+
+def _kernels_logits(role: Role, elements: float, backward: bool) -> float:
+    """Logits in the computing dtype, all of them where they may stay, else a chunk; their gradient takes their place.
+    With it the output layer's own, of chunks in float32."""
+    whole = role.compute * elements
+    stay = backward and whole <= role.kept_logits
+    weight = role.shape.vocab * role.shape.hidden if backward and not role.adapter else 0
+    return (whole if stay else min(whole, LOGIT_CHUNK_BYTES)) + weight * (role.compute if stay else 4 + role.compute)
 
 
 def communication(role: Role, stage: Stage, micro: Micro, backward: bool) -> float:
@@ -177,7 +200,7 @@ def communication(role: Role, stage: Stage, micro: Micro, backward: bool) -> flo
         if m.ep > 1:
             buffers += 2 * tokens / m.tp * b * s.hidden * s.experts_per_token
         return own + buffers
-    if not role.is_sharded:
+    if m.ranks == 1:
         return own
     largest = max(s.largest_layer, role.root_params)
     gathered = float(b * (role.root_params + 2 * s.largest_layer if role.reshard else role.params))
@@ -185,7 +208,7 @@ def communication(role: Role, stage: Stage, micro: Micro, backward: bool) -> flo
         gathered += b * largest
     if backward and not role.adapter:
         gathered += 2 * b * role.root_params  # gradients of embedding and output layer before they are reduced
-        gathered += 4 * largest * (1 if m.shards > 1 else 2)  # one rank copies the input once more to divide it
+        gathered += 4 * largest
     if m.sp > 1:
         gathered += 2 * b * micro.tokens / m.sp * (2 * s.q_width + 2 * s.kv_width)
     return own + gathered
@@ -201,20 +224,30 @@ def resting(role: Role, stage: Stage) -> float:
 
 def update(role: Role, stage: Stage) -> Components:
     """The peak of an optimizer step."""
-    return Components(
-        parameters=parameters(role, stage),
+    used = Components(
+        parameters=parameters(role, stage) + role.copies,
         gradients=gradients(role, stage),
         optimizer=optimizer(role, stage),
         activations=activations(role, stage, role.update),
         logits=logits(role, stage, role.update, backward=True),
         communication=communication(role, stage, role.update, backward=True),
     )
+    return replace(used, gradients=_beside_copies(role, used)) if role.copies else used
+
+
+def _beside_copies(role: Role, used: Components) -> float:
+    """Gradients of a rank that computes on copies, at the moment when most is allocated: as a backward pass begins, or
+    when it has ended, activations are gone, and the copies' gradients are added to the parameters'."""
+    passing = used.activations + used.logits
+    before = used.gradients if role.update.count > 1 else 0.0
+    after = used.gradients + role.compute * role.trained - passing
+    return max(before, after)
 
 
 def forward(role: Role, stage: Stage, micro: Micro) -> Components:
     """The peak of a pass without gradients."""
     return Components(
-        parameters=parameters(role, stage),
+        parameters=parameters(role, stage) + role.copies,
         gradients=standing_gradients(role, stage),
         optimizer=optimizer(role, stage) if role.trained and not role.optimizer_offload else 0.0,
         activations=forward_activations(role, stage, micro),

@@ -61,6 +61,7 @@ class System:
         """Whether old log-probs come from the engine; see rollout.old_log_prob."""
         r = self.config.rollout
         own = r.top_p == 1.0 and r.top_k == -1 and r.engine == "hf"
+        own = own and self.config.algorithm.rollout_correction.rollout_is is None
         float32 = self.engine is not None and self.engine.bytes == 4 and self.actor.compute == 4
         return r.old_log_prob == "rollout" or (r.old_log_prob == "auto" and own and float32)
 

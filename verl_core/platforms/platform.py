@@ -102,10 +102,9 @@ class Platform:
                 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
     def set_threads(self, n: int | None) -> None:
-        """Sets torch's compute threads. None: one on a CPU-only machine (two spinning OpenMP pools that share cores
-        slow each other many times over), torch's own choice beside a GPU."""
-        if n is not None or self.name == "cpu":
-            torch.set_num_threads(n or 1)
+        """Sets torch's compute threads. None: one. OpenMP pools that share cores slow each other many times over, and
+        beside a GPU a pool that is waited for at every small operation keeps the GPU waiting too."""
+        torch.set_num_threads(n or 1)
 
 
 def current(device: Literal["auto", "cpu", "cuda"] = "auto", local_rank: int | None = None) -> Platform:

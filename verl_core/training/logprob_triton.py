@@ -16,7 +16,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-KEPT_SHARE = 0.05  # of the device's memory: 7 GB of an H200's, 23,000 tokens of a 152,000 vocabulary in bf16
+from verl_core.planning.roles import KEPT_LOGITS_SHARE
+
+KEPT_SHARE = KEPT_LOGITS_SHARE  # of the device's memory
 CHUNK_BYTES = 1 << 29  # logits of a chunk, where they are not kept
 
 _BLOCK, _WARPS = 2048, 4  # 3.9 TB/s for the gradient, 2.7 for the statistics on an H200

@@ -56,7 +56,7 @@ def train(
     _say_start(resolved, run_dir, resume)
     trainer = resolved.config.trainer
     launch.run_in(
-        python, dry_runs.JOB, [str(run_dir), *job_args], launch.cpu_threads(trainer.num_threads, trainer.device)
+        python, dry_runs.JOB, [str(run_dir), *job_args], trainer.num_threads or 1
     )
 
 

@@ -9,7 +9,6 @@ from typing import NoReturn
 
 from rlx import ui
 from rlx.env import interpreter, lockfile, manager
-from verl_core.config.effective import has_nvidia_driver
 from verl_core.config.errors import EnvError
 from verl_core.config.files import source_paths
 
@@ -50,13 +49,6 @@ def child_variables(threads: int | None = None) -> dict[str, str]:
     sources = [str(path) for path in source_paths()]
     users = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path and path not in sources]
     return {"PYTHONPATH": os.pathsep.join([*sources, *users]), **added}
-
-
-def cpu_threads(n_threads: int | None, device: str) -> int | None:
-    """trainer.num_threads; unset, 1 where training runs on the CPU, and None (torch's own choice) on a GPU."""
-    if n_threads is not None:
-        return n_threads
-    return 1 if device == "cpu" or not has_nvidia_driver() else None
 
 
 def become(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -10,6 +12,18 @@ from torch import Tensor
 from torch.optim import AdamW
 
 from verl_core.training.fsdp.shard import local
+
+
+@contextmanager
+def _all_cores() -> Iterator[None]:
+    """This rank's share of the machine's cores, beside a GPU; everything else on the host computes with few threads."""
+    before = torch.get_num_threads()
+    if gpus := torch.cuda.device_count():
+        torch.set_num_threads(max(before, len(os.sched_getaffinity(0)) // gpus))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 class HostAdamW(AdamW):
@@ -34,7 +48,8 @@ class HostAdamW(AdamW):
         on_host = AdamW([group for group in groups if group["params"]], fused=True)
         for p in trained:
             on_host.state[self._copies[p]] = {key: local(value) for key, value in self._state_of(p).items()}
-        on_host.step()
+        with _all_cores():
+            on_host.step()
         for p in trained:
             local(p).copy_(self._copies[p], non_blocking=True)
 

@@ -1,0 +1,128 @@
+"""One rank that stores float32 and computes in bf16: its copies, their gradients, and joined products."""
+
+import copy
+
+import pytest
+import torch
+from training_tiny import NllEntropy, make_batch, make_engine, totals, weights, write_model
+from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+
+from verl_core.algorithms.loss import Need
+from verl_core.config.schema import FsdpConfig
+from verl_core.models.attention import NAME
+from verl_core.models.joint import join_projections
+from verl_core.models.packing import Packing
+from verl_core.training.fsdp.half import HalfCopies
+from verl_core.training.protocol import MicroBatching
+
+LOGP = frozenset({Need.LOGP})
+BF16 = FsdpConfig(dtype="bfloat16")
+
+
+def test_the_network_computes_on_copies_and_holds_float32_otherwise(tmp_path):
+    engine = make_engine(write_model(tmp_path), fsdp=BF16)
+    seen = []
+    engine.network.register_forward_pre_hook(lambda module, _: seen.append({p.dtype for p in module.parameters()}))
+    engine.step(make_batch(), NllEntropy(), totals(make_batch()))
+    engine.forward(make_batch(), LOGP)
+    assert seen == [{torch.bfloat16}] * 2
+    assert {p.dtype for p in engine.network.parameters()} == {torch.float32}
+    assert all(c.untyped_storage().nbytes() == 0 for c in engine.halves.copies)
+    assert all(p.grad is None for p in (*engine.network.parameters(), *engine.halves.copies))
+
+
+def test_a_tied_embedding_has_one_copy(tmp_path):
+    engine = make_engine(write_model(tmp_path, tie_word_embeddings=True), fsdp=BF16)
+    model = engine.model
+    with engine.halves:
+        assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
+        assert len(engine.halves.copies) == len(list(model.parameters()))
+    assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
+
+
+def test_gradients_of_micro_batches_add_up_in_float32():
+    """Two numbers whose sum bf16 cannot hold."""
+    layer = torch.nn.Linear(1, 1, bias=False)
+    halves = HalfCopies(layer, torch.bfloat16, torch.device("cpu"))
+    with halves:
+        for value in (1.0, 2.0**-12):
+            layer(torch.full((1, 1), value, dtype=torch.bfloat16)).sum().backward()
+            halves.collect_gradients()
+    assert layer.weight.dtype == layer.weight.grad.dtype == torch.float32
+    assert layer.weight.grad.item() == 1 + 2.0**-12
+
+
+def test_an_error_on_the_way_leaves_the_parameters(tmp_path):
+    engine = make_engine(write_model(tmp_path), fsdp=BF16)
+    before = weights(engine)
+
+    class Fails(NllEntropy):
+        def __call__(self, out, batch, totals):
+            raise RuntimeError("no loss")
+
+    with pytest.raises(RuntimeError, match="no loss"):
+        engine.step(make_batch(), Fails(), totals(make_batch()))
+    assert all(torch.equal(t, before[name]) for name, t in weights(engine).items())
+    assert engine.step(make_batch(), NllEntropy(), totals(make_batch()))["actor/grad_norm"] > 0
+
+
+def test_bf16_follows_float32_compiled_and_not(tmp_path):
+    folder, batch = write_model(tmp_path), make_batch()
+    exact = make_engine(folder)
+    halves = [
+        make_engine(folder, fsdp=FsdpConfig(dtype="bfloat16", use_torch_compile=on), micro=MicroBatching(tokens=16))
+        for on in (False, True)
+    ]
+    for _ in range(2):
+        want, *got = (engine.step(batch, NllEntropy(), totals(batch)) for engine in (exact, *halves))
+        for metrics in got:
+            assert metrics["actor/loss"] == pytest.approx(want["actor/loss"], rel=0.02)
+            assert metrics["actor/grad_norm"] == pytest.approx(want["actor/grad_norm"], rel=0.05)
+
+
+def test_compiled_layers_are_not_compiled_again_in_later_steps(tmp_path):
+    engine = make_engine(
+        write_model(tmp_path), fsdp=FsdpConfig(dtype="bfloat16", use_torch_compile=True), micro=MicroBatching(tokens=64)
+    )
+    batch = make_batch()
+    for _ in range(2):
+        engine.step(batch, NllEntropy(), totals(batch))
+        engine.forward(batch, LOGP)
+    graphs = torch._dynamo.utils.counters["stats"]["unique_graphs"]
+    for _ in range(2):
+        engine.step(batch, NllEntropy(), totals(batch))
+        engine.forward(batch, LOGP)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == graphs > 0
+
+
+SIZES = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "head_dim": 8}
+SIZES |= {"num_attention_heads": 4, "attn_implementation": NAME}
+
+
+@pytest.mark.parametrize(
+    ("config", "model", "joined"),
+    [
+        (Qwen2Config(**SIZES, num_key_value_heads=2), Qwen2ForCausalLM, True),  # biased
+        (Qwen3Config(**SIZES, num_key_value_heads=1), Qwen3ForCausalLM, True),
+        (LlamaConfig(**SIZES, num_key_value_heads=2), LlamaForCausalLM, True),
+        (LlamaConfig(**SIZES, num_key_value_heads=4), LlamaForCausalLM, False),  # as wide as queries: nothing to gain
+    ],
+)
+def test_one_product_for_queries_keys_and_values_changes_nothing(config, model, joined):
+    torch.manual_seed(0)
+    plain = model(config)
+    joint = copy.deepcopy(plain)
+    join_projections(joint)
+    projection = joint.model.layers[0].self_attn.k_proj
+    assert ("forward" in vars(projection)) == joined
+    ids, packing = torch.randint(0, 64, (1, 12)), Packing((5, 7), torch.device("cpu"))
+    position = torch.cat([torch.arange(5), torch.arange(7)])[None]
+    out = []
+    for network in (plain, joint):
+        logits = network(input_ids=ids, position_ids=position, use_cache=False, packing=packing).logits
+        logits.square().sum().backward()
+        out.append((logits.detach(), {name: p.grad for name, p in network.named_parameters()}))
+    torch.testing.assert_close(out[1][0], out[0][0], rtol=1e-5, atol=1e-6)
+    assert out[0][1].keys() == out[1][1].keys()
+    for name, gradient in out[0][1].items():
+        torch.testing.assert_close(out[1][1][name], gradient, rtol=1e-4, atol=1e-5, msg=name)
