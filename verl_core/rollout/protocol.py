@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from torch import Tensor
+if TYPE_CHECKING:  # requests and completions need no torch: neither does the process that only passes them on
+    from torch import Tensor
+
+Finish = Literal["stop", "length", "abort"]
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ class Completion:
     ids: list[int]
     logps: list[float]
     versions: list[int]
-    finish: Literal["stop", "length", "abort"]
+    finish: Finish
     extras: dict[str, Any] = field(default_factory=dict)
 
 

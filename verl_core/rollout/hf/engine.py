@@ -16,6 +16,7 @@ from verl_core.rollout.hf.generic import GenericDecoder
 from verl_core.rollout.hf.llama_family import LlamaDecoder, is_llama_family
 from verl_core.rollout.hf.scheduler import Decoder, Generation
 from verl_core.rollout.hf.weights import WeightTable
+from verl_core.rollout.parts import OnParts, Reporter
 from verl_core.rollout.protocol import Completion, TokenRequest
 from verl_core.rollout.rows import row_for
 
@@ -60,8 +61,9 @@ class HfEngine:
         self._cache: SlotCache | None = None
         self._asleep = False
 
-    def generate(self, requests: Sequence[TokenRequest]) -> list[Completion]:
-        """Continues every request; completions come back in the order of the requests.
+    def generate(self, requests: Sequence[TokenRequest], on_parts: OnParts | None = None) -> list[Completion]:
+        """Continues every request; completions come back in the order of the requests. `on_parts` hears of tokens on
+        the way.
 
         Raises:
             UserError: a prompt is empty or leaves no room within max_model_len, or a sampling field is out of range.
@@ -78,10 +80,13 @@ class HfEngine:
             slots = min(self.max_num_seqs, len(rows))
             cache = self._cache_for(slots, max(len(row.request.ids) + row.limit for row in rows))
             generation = Generation(rows, self._decoder, cache, slots, self.eos_ids, self.device)
+            reporter = Reporter(rows, on_parts) if on_parts is not None else None
             with torch.inference_mode():
                 while not generation.done:
                     with part("token"), self._control.step() as aborted:
                         generation.step(self.version, aborted)
+                    if reporter is not None:
+                        reporter.step()
         return [row.completion() for row in rows]
 
     def abort(self, request_ids: Iterable[str]) -> None:

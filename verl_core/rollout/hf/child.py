@@ -1,0 +1,45 @@
+"""HfEngine in a process of its own: a factory for `verl_core.rollout.child.ChildEngine`."""
+
+from __future__ import annotations
+
+import torch
+
+from verl_core.config.errors import UserError
+from verl_core.config.schema import ModelConfig
+from verl_core.models.pretrained import eos_ids, load_causal_lm, load_generation_config, load_hf_config, load_tokenizer
+from verl_core.rollout.hf.engine import HfEngine
+
+
+def make(
+    *,
+    model: str,
+    max_num_seqs: int,
+    max_model_len: int,
+    device: str = "cpu",
+    dtype: str = "float32",
+    trust_remote_code: bool = False,
+) -> HfEngine:
+    """An engine with the weights of the folder `model`, as version 0.
+
+    Args:
+        model: Hugging Face folder or hub name, with a tokenizer.
+        max_num_seqs, max_model_len: as HfEngine's.
+        device, dtype: torch's names.
+    """
+    settings = ModelConfig(path=model, trust_remote_code=trust_remote_code)
+    kind = getattr(torch, dtype, None)
+    if not isinstance(kind, torch.dtype):
+        raise UserError(f"rollout.dtype is {dtype!r}, which is not a type of numbers", "set bfloat16 or float32")
+    tokenizer, config = load_tokenizer(settings), load_hf_config(settings, model)
+    engine = HfEngine(
+        config,
+        tokenizer,
+        device=device,
+        dtype=kind,
+        max_num_seqs=max_num_seqs,
+        max_model_len=max_model_len,
+        eos_ids=eos_ids(tokenizer, load_generation_config(model), config),
+    )
+    network = load_causal_lm(settings, dtype=kind, device=device)
+    engine.update_weights(((name, p.detach()) for name, p in network.named_parameters()), version=0)
+    return engine
