@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from verl_core.batch import Batch
@@ -48,6 +49,16 @@ class Metric:
     value: Tensor | float
     weight: Tensor | float = 1.0
     how: Literal["mean", "sum", "max", "min"] = "mean"
+
+
+def mean_of(value_M: Tensor) -> Metric:
+    """Mean over these values, of this micro-batch's part."""
+    return Metric(value_M.detach().sum(), weight=len(value_M))
+
+
+def largest_of(value_M: Tensor) -> Metric:
+    """Largest of numbers >= 0; 0 when there is none, so that every part of a mini-batch has the metric."""
+    return Metric(torch.cat([value_M, value_M.new_zeros(1)]).max(), how="max")
 
 
 class Loss(Protocol):

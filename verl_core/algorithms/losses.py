@@ -13,39 +13,20 @@ import torch
 from torch import Tensor
 
 from verl_core.algorithms.aggregate import aggregate
+from verl_core.algorithms.correction import keep, log_ratio
 from verl_core.algorithms.kl import kl_estimate
-from verl_core.algorithms.loss import Metric, Need, Totals
+from verl_core.algorithms.loss import Metric, Need, Totals, mean_of
+from verl_core.algorithms.mismatch import mismatch
 from verl_core.algorithms.policy_loss import Clip, PolicyLossFn
-from verl_core.algorithms.produced import produced
+from verl_core.algorithms.produced import Produced, produced
 from verl_core.batch import Batch
 from verl_core.config import catalogue
+from verl_core.config.rollout_correction import Rejection
 from verl_core.config.schema import ActorConfig, CriticConfig
-
-
-def _mean(value_M: Tensor) -> Metric:
-    """Mean over produced tokens, of this micro-batch's part."""
-    return Metric(value_M.detach().sum(), weight=len(value_M))
 
 
 def _total(share: Tensor) -> Metric:
     return Metric(share.detach(), how="sum")
-
-
-def _largest(value_M: Tensor) -> Metric:
-    """Largest of numbers >= 0; 0 when there is none, so that every part of a mini-batch has the metric."""
-    return Metric(torch.cat([value_M, value_M.new_zeros(1)]).max(), how="max")
-
-
-def _mismatch(logp_M: Tensor, rollout_logp_M: Tensor) -> dict[str, Metric]:
-    """Trainer against rollout engine on the same tokens: |difference| of log-probs (nats) and of probabilities."""
-    logp_diff_M = (logp_M - rollout_logp_M).abs()
-    probs_diff_M = (logp_M.exp() - rollout_logp_M.exp()).abs()
-    return {
-        "training/rollout_logp_diff_mean": _mean(logp_diff_M),
-        "training/rollout_logp_diff_max": _largest(logp_diff_M),
-        "training/rollout_probs_diff_mean": _mean(probs_diff_M),
-        "training/rollout_probs_diff_max": _largest(probs_diff_M),
-    }
 
 
 def _resolved[T](value: T | None, key: str) -> T:
@@ -58,7 +39,9 @@ def _resolved[T](value: T | None, key: str) -> T:
 class PolicyLoss:
     """The actor's loss: policy loss + kl_coef * KL(policy, reference) - entropy_coeff * entropy, each aggregated alike.
 
-    Reads old_logp_N, advantages_N, mask_N; with kl_type set, ref_logp_N; with log_mismatch, rollout_logp_N.
+    The policy loss of each token is multiplied by its factor of the rollout correction; KL and entropy are not. Reads
+    old_logp_N, advantages_N, mask_N; with kl_type set, ref_logp_N; with corrected, correction_N; with rejections or
+    log_mismatch, rollout_logp_N.
     """
 
     loss_mode: str = "vanilla"
@@ -71,6 +54,8 @@ class PolicyLoss:
     temperature: float = 1.0
     want_entropy: bool = True  # log the entropy also where the loss does not use it
     log_mismatch: bool = False  # log how far the rollout engine's log-probs are from these weights'
+    corrected: bool = False  # each token has a factor of its own, worked out before the update
+    rejections: tuple[Rejection, ...] = ()  # tokens left out because these weights and the engine disagree too far
 
     @classmethod
     def from_config(cls, cfg: ActorConfig, temperature: float, want_entropy: bool = True) -> PolicyLoss:
@@ -102,15 +87,12 @@ class PolicyLoss:
     def __call__(self, out: Mapping[Need, Tensor], batch: Batch, totals: Totals) -> tuple[Tensor, dict[str, Metric]]:
         at = produced(batch)
         logp_M = at.pick(out[Need.LOGP])
-        policy_loss: PolicyLossFn = catalogue.implementation("policy_loss", self.loss_mode)
-        loss_M, diagnostics = policy_loss(
-            logp_M, at.pick(batch["old_logp_N"]), at.pick(batch["advantages_N"]), self.clip
-        )
+        loss_M, metrics = self._policy_loss(logp_M, at, batch)
         loss = aggregate(loss_M, at, totals, self.agg_mode, self.scale)
-        metrics = {"actor/pg_loss": _total(loss)} | {f"actor/{name}": _mean(v) for name, v in diagnostics.items()}
+        metrics["actor/pg_loss"] = _total(loss)
         if Need.ENTROPY in self.needs:
             entropy_M = at.pick(out[Need.ENTROPY])
-            metrics["actor/entropy"] = _mean(entropy_M)
+            metrics["actor/entropy"] = mean_of(entropy_M)
             if self.entropy_coeff:
                 loss = loss - self.entropy_coeff * aggregate(entropy_M, at, totals, self.agg_mode, self.scale)
         if self.kl_type:
@@ -119,8 +101,29 @@ class PolicyLoss:
             metrics["actor/kl_loss"] = _total(kl)
             loss = loss + self.kl_coef * kl
         if self.log_mismatch:
-            metrics |= _mismatch(logp_M.detach(), at.pick(batch["rollout_logp_N"]))
+            metrics |= mismatch(logp_M, at.pick(batch["rollout_logp_N"]), at)
         return loss, metrics
+
+    def _policy_loss(self, logp_M: Tensor, at: Produced, batch: Batch) -> tuple[Tensor, dict[str, Metric]]:
+        """The policy loss of each token, and its diagnostics over those that count."""
+        policy_loss: PolicyLossFn = catalogue.implementation("policy_loss", self.loss_mode)
+        old_M, adv_M = at.pick(batch["old_logp_N"]), at.pick(batch["advantages_N"])
+        factor_M, metrics = self._factor(logp_M, at, batch)
+        if factor_M is None:
+            loss_M, diagnostics = policy_loss(logp_M, old_M, adv_M, self.clip)
+        else:  # what is left out never enters the loss, so that no inf of it becomes a NaN in a gradient
+            counts = factor_M.nonzero()[:, 0]
+            loss_K, diagnostics = policy_loss(logp_M[counts], old_M[counts], adv_M[counts], self.clip)
+            loss_M = loss_K.new_zeros(at.M).index_copy(0, counts, loss_K * factor_M[counts].to(loss_K.dtype))
+        return loss_M, metrics | {f"actor/{name}": mean_of(v) for name, v in diagnostics.items()}
+
+    def _factor(self, logp_M: Tensor, at: Produced, batch: Batch) -> tuple[Tensor | None, dict[str, Metric]]:
+        """What the rollout correction makes of each token, without gradient; None: nothing."""
+        if self.corrected:
+            return at.pick(batch["correction_N"]), {}
+        if self.rejections:
+            return keep(log_ratio(logp_M, at.pick(batch["rollout_logp_N"])), at, self.rejections)
+        return None, {}
 
 
 @dataclass(frozen=True)
@@ -149,8 +152,8 @@ class ValueLoss:
         loss = 0.5 * aggregate(torch.maximum(plain_error_M, clipped_error_M), at, totals, self.agg_mode, self.scale)
         return loss, {
             "critic/vf_loss": _total(loss),
-            "critic/vf_clipfrac": _mean((clipped_error_M > plain_error_M).float()),
-            "critic/vpred_mean": _mean(value_M),
+            "critic/vf_clipfrac": mean_of((clipped_error_M > plain_error_M).float()),
+            "critic/vpred_mean": mean_of(value_M),
         }
 
 

@@ -17,7 +17,8 @@ def batch_metrics(batch: Batch) -> dict[str, float]:
     and values critic/vf_explained_var = 1 - var(returns - values) / var(returns).
     response_length/{mean,max,min} and prompt_length/{mean,max,min}, tokens; a response is everything after the prompt,
     tool text included. response_length/clip_ratio: share of answers cut off at a limit, by finish reason.
-    response/aborted_ratio: share of sequences in which nothing was produced.
+    response/aborted_ratio: share of sequences in which nothing was produced. response/nan_tokens: log-probs of the
+    engine that are no finite numbers, with rollout_logp_N.
     """
     at = produced(batch)
     response_S = batch.length_S - batch["prompt_len_S"]
@@ -29,6 +30,8 @@ def batch_metrics(batch: Batch) -> dict[str, float]:
         "response/aborted_ratio": _mean(at.count_S == 0),
         **_spread("prompt_length", batch["prompt_len_S"]),
     }
+    if "rollout_logp_N" in batch:
+        metrics["response/nan_tokens"] = float((~batch["rollout_logp_N"].isfinite()).sum())
     for name in ("advantages", "returns", "values"):
         if f"{name}_N" in batch:
             metrics |= _spread(f"critic/{name}", at.pick(batch[f"{name}_N"]))

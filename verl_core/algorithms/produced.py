@@ -7,6 +7,7 @@ tool text, an engine's placeholder) reaches neither a value nor, as 0 x NaN woul
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -35,6 +36,14 @@ class Produced:
         out_N = value_M.new_zeros(N)
         out_N[self.index_M] = value_M
         return out_N
+
+    def per_sequence(self, value_M: Tensor, how: Literal["sum", "max"] = "sum") -> Tensor:
+        """Each sequence's sum (0 where it produced nothing) or largest value (-inf), [S]. Unlike with index_add the
+        order of the sum repeats on a GPU as well."""
+        if not len(self.count_S):
+            return value_M.new_zeros(0)
+        empty = 0.0 if how == "sum" else -torch.inf
+        return torch.segment_reduce(value_M, how, lengths=self.count_S, initial=empty)
 
     @property
     def last_M(self) -> Tensor:

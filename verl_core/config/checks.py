@@ -17,6 +17,7 @@ from verl_core.config.effective import (
 )
 from verl_core.config.key_checks import Said, each_key
 from verl_core.config.no_effect import idle_keys
+from verl_core.config.rollout_correction import rejections_of, weights_of
 from verl_core.config.schema import PoolConfig, RlxConfig
 
 TOKEN_BUDGETS = {  # key: the count of sequences that excludes it
@@ -45,6 +46,7 @@ def check(config: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]) 
         *_micro_batches(said, e),
         *_cluster(said, e),
         *_algorithm(said, e),
+        *_correction(said, e),
         *(_rollout(said, e) if uses_rollout(e) else ()),
         *_reward(said, e),
         *_parallel(said, e),
@@ -132,6 +134,16 @@ def _algorithm(said: Said, e: RlxConfig) -> Iterator[str]:
         yield f"{said('rollout.n')}: {name} compares the answers of one prompt with each other and needs at least 2"
     if "critic" in needs and not e.critic.enable:
         yield f"{said('critic.enable')}: {name} needs a critic's values"
+
+
+def _correction(said: Said, e: RlxConfig) -> Iterator[str]:
+    """Thresholds and rules that are texts."""
+    asked, section = e.algorithm.rollout_correction, "algorithm.rollout_correction"
+    for key, read in (("rollout_is_threshold", weights_of), ("rollout_rs", rejections_of)):
+        try:
+            read(asked)
+        except ValueError as error:
+            yield f"{said(f'{section}.{key}')}: {error}"
 
 
 def _rollout(said: Said, e: RlxConfig) -> Iterator[str]:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from verl_core.config.typed import MISSING, Problem, leaf_types, steps, type_at
+from verl_core.config.typed import MISSING, Problem, leaf_types, show, steps, type_at
 from verl_core.config.verl_keys import FIXED, RENAMED, RENAMED_VALUES, SUBTREES
 
 PREFIX = "actor_rollout_ref."
@@ -45,9 +45,9 @@ def translate(key: str, value: Any) -> Target | Problem:
         if any(type(value) is type(item) and value == item for item in accepted):
             return Target(None, value, f"{key} needs no setting here: {text}")
         return Problem(key, value, f"veRL's key has no counterpart here: {text}")
-    if isinstance(value, str) and (path, value) in RENAMED_VALUES:
+    if isinstance(value, str | bool) and (path, value) in RENAMED_VALUES:
         ours = RENAMED_VALUES[path, value]
-        return Target(path, ours, f"{key}={value} is {path}={ours} here")
+        return Target(path, ours, f"{key}={show(value).strip("'")} is {path}={ours} here")
     return Target(path, value, f"{key} is {path} here" if path != key and (renamed or _exists(path)) else None)
 
 

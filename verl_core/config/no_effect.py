@@ -11,6 +11,7 @@ from verl_core.config.schema import PoolConfig, RlxConfig, ValKwargs
 from verl_core.config.typed import leaf_types
 
 _PRESET_KEYS = {key for name in names("algorithm") for key in (entry("algorithm", name).options or ())}
+_CORRECTION = "algorithm.rollout_correction"
 Condition = Callable[[RlxConfig], bool]
 
 
@@ -49,6 +50,7 @@ def _engine_log_probs(c: RlxConfig) -> bool:
     unset = "float32" if c.trainer.device == "cpu" else None
     float32 = all((dtype or unset) == "float32" for dtype in (r.dtype, c.actor.fsdp_config.dtype))
     own = r.engine == "hf" and r.top_p == 1.0 and r.top_k == -1 and float32
+    own = own and c.algorithm.rollout_correction.rollout_is is None
     return r.old_log_prob == "rollout" or (r.old_log_prob == "auto" and own)
 
 
@@ -129,6 +131,7 @@ RULES = [
             "reward.",
             "algorithm.adv_estimator",
             "algorithm.filter_groups.",
+            "algorithm.rollout_correction.",
             "actor.share_prompt",
         ),
         lambda c: not uses_rollout(c),
@@ -217,6 +220,21 @@ RULES = [
         _engine_log_probs,
         "rollout.old_log_prob=recompute",
         also=("rollout.engine",),
+    ),
+    Rule(
+        tuple(f"{_CORRECTION}.{name}" for name in ("rollout_is_threshold", "rollout_is_batch_normalize")),
+        lambda c: c.algorithm.rollout_correction.rollout_is is None,
+        f"{_CORRECTION}.rollout_is=token or sequence",
+    ),
+    Rule(  # the loss's own ratio is then the importance ratio
+        (f"{_CORRECTION}.rollout_is",),
+        lambda c: c.rollout.old_log_prob == "rollout",
+        "rollout.old_log_prob=auto or recompute",
+    ),
+    Rule(
+        (f"{_CORRECTION}.rollout_rs_threshold",),
+        lambda c: c.algorithm.rollout_correction.rollout_rs is None,
+        f"{_CORRECTION}.rollout_rs=token_k1 or another rule",
     ),
     *(
         Rule((f"rollout.val_kwargs.{name}",), _val_default(name), "rollout.val_kwargs.do_sample=true")

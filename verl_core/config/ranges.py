@@ -71,6 +71,8 @@ RANGES: dict[str, tuple[str, tuple[float, ...]]] = {
     "algorithm.kl_ctrl.kl_coef": (_NON_NEGATIVE, ()),
     "algorithm.kl_ctrl.horizon": (_COUNT, ()),
     "algorithm.kl_ctrl.target_kl": (_POSITIVE, ()),
+    "algorithm.rollout_correction.rollout_is_threshold": (_POSITIVE, ()),
+    "algorithm.rollout_correction.rollout_rs_threshold": (_POSITIVE, ()),
     "reward.num_workers": (_PROCESSES, ()),
     "reward.timeout_s": (_POSITIVE, ()),
     "reward.overlong_buffer.penalty_factor": (_NON_NEGATIVE, ()),

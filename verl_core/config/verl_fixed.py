@@ -128,7 +128,7 @@ FIXED: dict[str, tuple[tuple, str]] = {
             "nccl_timeout": ((), "set torch's own environment variables"),
         }.items()
     },
-    "actor.policy_loss.rollout_correction": ((None,), "not built yet; see rollout.old_log_prob and trainer.parity"),
+    "actor.policy_loss.rollout_correction": ((None,), "set algorithm.rollout_correction"),
     "critic.forward_micro_batch_size": ((None,), "values use critic.ppo_micro_batch_size_per_gpu"),
     "critic.use_dynamic_bsz": ((False,), _BUDGET.format("critic.ppo_max_token_len_per_gpu")),
     "critic.ppo_micro_batch_size": ((None,), "set critic.ppo_micro_batch_size_per_gpu"),
@@ -198,6 +198,7 @@ FIXED: dict[str, tuple[tuple, str]] = {
     "rollout.skip_tokenizer_init": ((True, False), "engines work on token ids"),
     "rollout.disable_log_stats": ((True, False), "left to the engine"),
     "algorithm.use_pf_ppo": ((False,), "not built"),
+    "algorithm.rollout_correction.loss_type": (("ppo_clip",), "the loss is actor.policy_loss.loss_mode"),
     "algorithm.filter_groups.max_inflight_gen_batches": ((1,), "one batch more is generated at a time"),
     "algorithm.gdpo_reward_keys": ((), "GDPO is not built"),
     "algorithm.gdpo_reward_weights": ((), "GDPO is not built"),

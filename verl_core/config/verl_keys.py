@@ -9,6 +9,7 @@ __all__ = ["FIXED", "RENAMED", "RENAMED_VALUES", "SUBTREES"]
 
 RENAMED = {
     "rollout.name": "rollout.engine",
+    "algorithm.rollout_correction.bypass_mode": "rollout.old_log_prob",
     "model_engine": "actor.strategy",
     "model.lora.rank": "model.lora_rank",
     "model.lora.alpha": "model.lora_alpha",
@@ -49,7 +50,7 @@ RENAMED = {
 }
 
 # values that have another name here
-RENAMED_VALUES = {
+RENAMED_VALUES: dict[tuple[str, str | bool], str] = {
     **{
         (f"{role}.{key}", theirs): ours
         for role in ("actor", "critic")
@@ -65,6 +66,12 @@ RENAMED_VALUES = {
     },
     ("actor.strategy", "dp"): "fsdp",
     ("rollout.dtype", "float"): "float32",
+    ("rollout.old_log_prob", True): "rollout",
+    ("rollout.old_log_prob", False): "recompute",
+    # names before veRL 0.7
+    ("algorithm.rollout_correction.rollout_rs", "token"): "token_k1",
+    ("algorithm.rollout_correction.rollout_rs", "sequence"): "seq_sum_k1",
+    ("algorithm.rollout_correction.rollout_rs", "geometric"): "seq_mean_k1",
     ("algorithm.adv_estimator", "grpo_vectorized"): "grpo",
     ("algorithm.adv_estimator", "rloo_vectorized"): "rloo",
     ("algorithm.filter_groups.metric", "seq_reward"): "reward",
@@ -118,7 +125,6 @@ SUBTREES = {
     "critic.fsdp": "set critic.fsdp_config",
     "critic.model.fsdp_config": "set critic.fsdp_config",
     "algorithm.pf_ppo": "not built",
-    "algorithm.rollout_correction": "not built yet; see rollout.old_log_prob and trainer.parity",
     "reward.reward_manager": "set reward.custom_reward_function.path",
     "reward.reward_model": "reward models are not built yet",
     "reward.sandbox_fusion": "not built",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from verl_core.algorithms.loss import Need
 from verl_core.batch import collate
+from verl_core.config.effective import settled
 from verl_core.config.errors import MachineError
 from verl_core.config.schema import RlxConfig
 from verl_core.controller.roles import Role
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 PROMPTS, TOKENS = 8, 64
 BOTH_FLOAT32 = ("float32", "float32")
 FLOAT32_BOUND, BF16_BOUND = 1e-4, 0.15  # nats; bf16 rounds differently in every kernel order
+SHARE_OF_CLIP = (
+    0.25  # of the clip range: what the engine's log-probs may move a ratio on average, with nothing else set
+)
 
 
 @dataclass(frozen=True)
@@ -28,10 +32,11 @@ class Parity:
     mean: float  # mean |engine - trainer|, nats a token
     largest: float
     bound: float
+    missing: int = 0  # tokens whose log-prob is not a number on one side; the others are measured without them
 
     @property
     def holds(self) -> bool:
-        return self.mean <= self.bound
+        return self.mean <= self.bound and not self.missing
 
 
 async def measure(
@@ -54,27 +59,46 @@ async def measure(
         )
     trainer_N = (await actor.forward(batch, frozenset({Need.LOGP}), config.rollout.temperature))[Need.LOGP]
     gap_M = (trainer_N - batch["rollout_logp_N"])[batch["mask_N"]].abs()
+    known_M = gap_M[gap_M.isfinite()]
     bound = config.trainer.parity_threshold or (FLOAT32_BOUND if dtypes == BOTH_FLOAT32 else BF16_BOUND)
-    return Parity(float(gap_M.mean()), float(gap_M.max()), bound)
+    mean, largest = (float(known_M.mean()), float(known_M.max())) if len(known_M) else (0.0, 0.0)
+    return Parity(mean, largest, bound, missing=len(gap_M) - len(known_M))
 
 
-def engine_serves(config: RlxConfig, dtypes: tuple[str, str], holds: bool) -> bool:
-    """Whether old log-probs are taken from the engine instead of a trainer pass: as rollout.old_log_prob says; auto:
-    where the engine samples the trainer's own distribution, both in float32, and the gate holds."""
-    r = config.rollout
-    own = r.engine == "hf" and dtypes == BOTH_FLOAT32 and r.top_p == 1.0 and r.top_k == -1
-    return r.old_log_prob == "rollout" or (r.old_log_prob == "auto" and own and holds)
+def engine_serves(
+    config: RlxConfig, dtypes: tuple[str, str], measured: Parity | None, before: bool | None = None
+) -> bool:
+    """Whether old log-probs are taken from the engine instead of a trainer pass: as rollout.old_log_prob says.
+
+    auto: where the engine samples the trainer's own distribution and the gate measured little: at most SHARE_OF_CLIP
+    of the clip range, or all that the gate accepts where rollout_rs rejects the rest. Importance weights need the
+    trainer's pass. `measured` None (the gate is off): only the float32 hf engine. `before`: what the run decided before
+    it was resumed; it stays, so that a figure near the bound does not change the run.
+    """
+    r, correction = config.rollout, config.algorithm.rollout_correction
+    if r.old_log_prob != "auto":
+        return r.old_log_prob == "rollout"
+    if r.top_p != 1.0 or r.top_k != -1 or correction.rollout_is is not None:
+        return False
+    if before is not None:
+        return before
+    if measured is None:
+        return r.engine == "hf" and dtypes == BOTH_FLOAT32
+    clip = min(settled(config.actor.clip_ratio_low), settled(config.actor.clip_ratio_high))
+    return measured.holds and (correction.rollout_rs is not None or measured.mean <= SHARE_OF_CLIP * clip)
 
 
 def enforce(parity: Parity, config: RlxConfig) -> None:
     """Raises MachineError when the gate does not hold and trainer.parity is error; else says what was measured."""
     text = f"rollout engine and trainer differ by {parity.mean:.2e} nats a token (mean; largest {parity.largest:.2e})"
+    if parity.missing:
+        text += f", and {parity.missing} tokens have a log-prob that is not a number"
     if parity.holds:
         log.info("parity: %s, bound %.2g", text, parity.bound)
         return
     if config.trainer.parity == "error":
         raise MachineError(
-            f"{text}, more than {parity.bound:.2g}",
+            f"{text}; {parity.bound:.2g} is the most that is accepted",
             "check that both load the same weights and dtype; trainer.parity=warn lets it pass",
         )
-    log.warning("parity: %s, more than %.2g", text, parity.bound)
+    log.warning("parity: %s; %.2g is the most that is accepted", text, parity.bound)

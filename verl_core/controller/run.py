@@ -180,15 +180,14 @@ class Run:
         return self.progress.step
 
     async def _hold_parity(self, dataset: PromptDataset) -> bool:
-        """Runs the gate and says whether old log-probs may be the engine's."""
+        """Runs the gate and says whether old log-probs are the engine's."""
         c, g = self.config, self.generation
         dtypes = await g.rollout.dtypes()
-        holds = True
+        measured = None
         if c.trainer.parity != "off":
             measured = await parity.measure(c, dataset, g.client.generate, g.actor, dtypes)
             parity.enforce(measured, c)
-            holds = measured.holds
-        return parity.engine_serves(c, dtypes, holds)
+        return parity.engine_serves(c, dtypes, measured, self.updater.old_from_rollout)
 
     def _hardware(self) -> dict[str, Any]:
         platform = current(self.config.trainer.device)

@@ -40,7 +40,10 @@ class Saver:
         with self.store.saving(progress.step, need) as folder:
             for role in self.roles:
                 await role.save(str(folder))
-            trainer = progress.state() | {"kl_control": self.updater.kl_control.state()}
+            trainer = progress.state() | {
+                "kl_control": self.updater.kl_control.state(),
+                "old_from_rollout": self.updater.old_from_rollout,
+            }
             _write(folder / "trainer.json", trainer)
             _write(folder / "loader.json", self.loader.state())
             (folder / "buffer").mkdir()
@@ -59,6 +62,7 @@ class Saver:
         progress.step, progress.version = trainer["step"], trainer["version"]
         self.saved_step = progress.step
         self.updater.kl_control.load_state(trainer["kl_control"])
+        self.updater.old_from_rollout = trainer["old_from_rollout"]
         self.loader.load_state(loader)
         for role in self.roles:
             await role.load(str(folder))

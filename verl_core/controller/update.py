@@ -11,15 +11,20 @@ import torch
 from torch import Tensor
 
 from verl_core.algorithms.advantages import compute_advantage, token_rewards
+from verl_core.algorithms.correction import correct, mask_not_finite
 from verl_core.algorithms.kl import kl_controller, kl_estimate
 from verl_core.algorithms.loss import Loss, Need, Totals
 from verl_core.algorithms.losses import PolicyLoss, ValueLoss
+from verl_core.algorithms.mismatch import finished, mismatch
+from verl_core.algorithms.produced import produced
 from verl_core.batch import Batch
 from verl_core.config.effective import settled, uses_reference
+from verl_core.config.rollout_correction import rejections_of, weights_of
 from verl_core.config.schema import ActorConfig, CriticConfig, RlxConfig
 from verl_core.controller.roles import Role, together
 from verl_core.controller.seeds import draw_seed
 from verl_core.tracking.timing import Timer
+from verl_core.training.fsdp.metrics import join, values
 from verl_core.training.protocol import MicroBatching
 
 COUNTED = "/skipped_steps"  # adds up over the optimizer steps of a batch; every other metric is averaged
@@ -29,17 +34,21 @@ LOGP, VALUES = frozenset({Need.LOGP}), frozenset({Need.VALUES})
 class Updater:
     """Everything that turns a batch into optimizer steps."""
 
-    old_from_rollout = False
-    """Take old log-probs from the engine; set by whoever has held the parity gate."""
+    old_from_rollout: bool | None = None
+    """Take old log-probs from the engine; set by whoever has held the parity gate, or from a checkpoint."""
 
     def __init__(self, config: RlxConfig, actor: Role, ref: Role | None, critic: Role | None):
         self.config, self.actor, self.ref, self.critic = config, actor, ref, critic
         self.kl_control = kl_controller(config.algorithm.kl_ctrl)
         self.policy_loss = PolicyLoss.from_config(config.actor, config.rollout.temperature)
         self.value_loss = ValueLoss.from_config(config.critic, config.actor.loss_scale_factor)
+        self.weights = weights_of(config.algorithm.rollout_correction)
+        self.rejections = rejections_of(config.algorithm.rollout_correction)
 
     async def prepare(self, batch: Batch, timer: Timer) -> Batch:
-        """Adds old_logp_N and, where the algorithm needs them, ref_logp_N and values_N."""
+        """Adds old_logp_N and, where the algorithm needs them, ref_logp_N and values_N. Tokens for which the engine
+        gave no finite log-prob leave mask_N."""
+        mask_not_finite(batch)
         work = [(self.actor, self._old_logp(batch, timer))]
         if uses_reference(self.config):
             work.append((self.ref or self.actor, self._ref_logp(batch, timer)))
@@ -90,15 +99,29 @@ class Updater:
     async def update(self, batch: Batch, step: int, timer: Timer) -> dict[str, float]:
         """All optimizer steps of one batch: critic and, past its warm-up, actor. Returns their metrics, means over the
         optimizer steps (counts: sums); none where nothing was produced."""
+        policy_loss, metrics = self._against_rollout(batch)
         work = []
         if self.critic is not None:
             work.append((self.critic, self._epochs(self.critic, self.value_loss, batch, step, timer)))
         if step > critic_only_steps(self.config):
-            work.append((self.actor, self._epochs(self.actor, self.policy_loss, batch, step, timer)))
-        metrics: dict[str, float] = {}
+            work.append((self.actor, self._epochs(self.actor, policy_loss, batch, step, timer)))
         for part in await together(*work):
             metrics |= part
-        return metrics
+        return finished(metrics)
+
+    def _against_rollout(self, batch: Batch) -> tuple[PolicyLoss, dict[str, float]]:
+        """The policy loss with the rollout correction, and how far the engine is from the trainer where old log-probs
+        already say it. Where they are the engine's own, the update measures both, with the weights it has."""
+        if self.old_from_rollout:
+            return replace(self.policy_loss, rejections=self.rejections), {}
+        at = produced(batch)
+        logp_M, rollout_logp_M = at.pick(batch["old_logp_N"]), at.pick(batch["rollout_logp_N"])
+        metrics = values(join([mismatch(logp_M, rollout_logp_M, at)])) if at.M else {}
+        if self.weights is None and not self.rejections:
+            return self.policy_loss, metrics
+        factor_N, corrected = correct(batch, self.weights, self.rejections)
+        batch.add(correction_N=factor_N)
+        return replace(self.policy_loss, corrected=True), metrics | corrected
 
     async def _epochs(self, role: Role, loss: Loss, batch: Batch, step: int, timer: Timer) -> dict[str, float]:
         settings = settings_of(self.config, role.name)
@@ -111,7 +134,8 @@ class Updater:
                     if totals.tokens == 0:
                         continue  # nothing was produced: an update would be 0/0
                     # Before the first step the weights are still those that sampled: only there is the mismatch pure.
-                    this = replace(loss, log_mismatch=first) if isinstance(loss, PolicyLoss) else loss
+                    measure = first and self.old_from_rollout
+                    this = replace(loss, log_mismatch=True) if measure and isinstance(loss, PolicyLoss) else loss
                     for name, value in (await role.step(mini, this, totals)).items():
                         seen[name].append(value)
                     first = False

@@ -92,15 +92,41 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("response_length/clip_ratio", "share", "answers cut off at `data.max_response_length`"),
         Metric("response/aborted_ratio", "share", "sequences in which the model produced nothing"),
         Metric("response/nan", "answers", "answers that NaN in the engine cut short; what they had counts"),
+        Metric("response/nan_tokens", "tokens", "tokens left out because the engine's log-prob is not a finite number"),
         Metric("prompt_length/{mean,max,min}", "tokens", "prompts, chat template included"),
     ),
     "Training": (
         Metric("training/global_step", "steps", "steps taken; the line's `step`"),
         Metric("training/epoch", "epochs", "pass over the training prompts, from 0"),
+    ),
+    "Engine and trainer": (
         Metric(
             "training/rollout_logp_diff_{mean,max}", "nats", "|trainer - rollout engine| of log-probs, same weights"
         ),
         Metric("training/rollout_probs_diff_{mean,max}", "", "the same of probabilities"),
+        Metric(
+            "training/rollout_actor_probs_pearson_corr", "", "correlation of the two sides' probabilities; 1 is equal"
+        ),
+        Metric("rollout_corr/kl", "nats", "KL(engine, trainer) a token, mean of engine less trainer log-prob (k1)"),
+        Metric("rollout_corr/k3_kl", "nats", "the same by k3, which is never negative"),
+        Metric("rollout_corr/{training,rollout}_ppl", "", "mean over sequences of the perplexity on either side"),
+        Metric("rollout_corr/ppl_ratio", "", "mean over sequences of trainer's over engine's perplexity"),
+        Metric("rollout_corr/log_ppl_{diff,abs_diff}", "nats", "the same as difference of logarithms, and its size"),
+        Metric(
+            "rollout_corr/chi2_{token,seq}", "", "mean squared ratio trainer / engine less 1, of tokens, of sequences"
+        ),
+        Metric(
+            "rollout_corr/rollout_is_{mean,std,min,max}", "", "importance weights as used (`rollout_is`), over tokens"
+        ),
+        Metric("rollout_corr/rollout_is_seq_{mean,min,max}", "", "the same of each sequence's mean weight"),
+        Metric("rollout_corr/rollout_is_ratio_fraction_{high,low}", "share", "tokens whose ratio is beyond a bound"),
+        Metric("rollout_corr/rollout_is_oob_ratio", "share", "tokens dropped because it is beyond either (low_high)"),
+        Metric("rollout_corr/rollout_is_eff_sample_size", "share", "1 where all weights are equal"),
+        Metric("rollout_corr/rollout_is_batch_norm_factor", "", "mean that the weights were divided by"),
+        Metric("rollout_corr/rollout_rs_masked_fraction", "share", "tokens that `rollout_rs` rejected"),
+        Metric("rollout_corr/rollout_rs_seq_masked_fraction", "share", "sequences that lost at least one token"),
+        Metric("rollout_corr/rollout_rs_<rule>_masked_fraction", "share", "the same by rule"),
+        Metric("rollout_corr/rollout_rs_<rule>_seq_masked_fraction", "share", "the same by rule"),
     ),
     "Warm-up (warmup.jsonl)": (
         Metric("warmup/loss", "nats", "cross entropy of the demonstrations' answers"),
