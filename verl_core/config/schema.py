@@ -107,8 +107,8 @@ class ModelConfig:
     enable_gradient_checkpointing: bool = True
     """Recompute layer activations in the backward pass: less memory, about a third more compute."""
     recompute_granularity: Literal["full", "selective"] = "full"
-    """What gradient checkpointing computes again: whole layers, or all but attention and its projections: more memory,
-    about half the compute."""
+    """What gradient checkpointing computes again: whole layers (compiled ones keep what attention returns), or all but
+    attention and its projections: more memory, about half the compute."""
     enable_activation_offload: bool = False
     """Keep the activations that are not recomputed in host memory between forward and backward."""
     use_liger: bool = False
