@@ -43,6 +43,7 @@ def random_batch(seed: int, prompts: int = 3, samples: int = 3, gaps: bool = Tru
         batch.add(**{f"{name}_N": -draw().abs()})
     for name in ("values", "returns", "advantages", "token_reward"):
         batch.add(**{f"{name}_N": draw()})
+    batch.add(correction_N=torch.tensor([random.Random(seed + i).choice([0.0, 0.5, 1.5]) for i in range(batch.N)]))
     if poison is not None:
         for name, value in batch.columns.items():
             if name != "mask_N":

@@ -12,6 +12,7 @@ from verl_core.algorithms.losses import PolicyLoss, SftLoss, ValueLoss
 from verl_core.algorithms.policy_loss import Clip
 from verl_core.batch import Segment, Trajectory, collate
 from verl_core.config.errors import UserError
+from verl_core.config.rollout_correction import Rejection
 from verl_core.config.schema import ActorConfig, CriticConfig, PolicyLossConfig
 
 PPO = PolicyLoss(agg_mode="token-mean")
@@ -25,6 +26,8 @@ LOSSES = [
     DR,
     PolicyLoss(agg_mode="token-sum", want_entropy=False),
     PolicyLoss(agg_mode="seq-mean-token-sum", entropy_coeff=-0.2),
+    PolicyLoss(agg_mode="seq-mean-token-mean", corrected=True, kl_type="k2", kl_coef=0.5),
+    PolicyLoss(rejections=(Rejection("token_k1", -0.7, 0.7), Rejection("seq_mean_k3", -math.inf, 0.4))),
     ValueLoss(),
     ValueLoss(0.2, "seq-mean-token-mean"),
     SftLoss(),
@@ -213,7 +216,7 @@ def test_nothing_under_mask_0_reaches_loss_gradient_or_metrics(seed, loss, poiso
 @pytest.mark.parametrize("masks", [[[0, 0], [0]], [], [[]]])
 def test_nothing_produced_is_0_with_gradient_0(loss, masks):
     batch = batch_of(masks)
-    for name in ("old_logp", "ref_logp", "rollout_logp", "advantages", "values", "returns"):
+    for name in ("old_logp", "ref_logp", "rollout_logp", "advantages", "values", "returns", "correction"):
         batch.add(**{f"{name}_N": torch.full((batch.N,), NAN)})
     out = {need: torch.full((batch.N,), NAN, requires_grad=True) for need in Need}
     share, metrics = run(loss, batch, out, Totals.of(batch))
