@@ -111,10 +111,13 @@ class Clockwork:
         ]
 
     def spawn(self) -> list[int]:
-        """Processes that do not end by themselves, the second in a session of its own and an orphan's child."""
+        """Processes that do not end by themselves, the second an orphan in a session of its own."""
         sleeper = [sys.executable, "-c", "import time; time.sleep(1000)"]
         first = subprocess.Popen(sleeper)
-        nested = "import subprocess, sys; print(subprocess.Popen(sys.argv[1:], start_new_session=True).pid)"
+        nested = (
+            "import subprocess, sys\n"
+            "print(subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL, start_new_session=True).pid)"
+        )
         second = subprocess.run([sys.executable, "-c", nested, *sleeper], stdout=subprocess.PIPE, check=True, text=True)
         return [first.pid, int(second.stdout)]
 
@@ -148,3 +151,14 @@ def is_killed() -> None:
 def takes_long() -> None:
     print("compiling", file=sys.stderr)
     time.sleep(1000)
+
+
+class Mirror:
+    """Answers with what it was asked, as text."""
+
+    def generate(self, requests: Sequence[TokenRequest]) -> list[Completion]:
+        return [Completion(r.request_id, [], [], [], "stop", {"seen": repr(r)}) for r in requests]
+
+
+def mirror() -> Mirror:
+    return Mirror()

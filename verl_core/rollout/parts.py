@@ -71,27 +71,37 @@ class Reporter:
 
 
 class Progress:
-    """What one request has so far, over all the engines that worked on it."""
+    """What one request has so far, over all the engines that worked on it. It ends once, for good."""
 
     def __init__(self, request: TokenRequest):
         self.request = request
         self.has = Completion(request.request_id, [], [], [], "abort")
         self.ended = False
+        self._before = 0  # tokens that earlier engines drew
 
-    def add(self, part: Part | Completion) -> None:
+    def rest(self) -> TokenRequest:
+        """The request for what is missing, for one more engine. One with stop strings starts again: a stop string that
+        spans the interruption would not be seen."""
+        if self.request.sampling.stop:
+            self.has = Completion(self.request.request_id, [], [], [], "abort")
+        self._before = len(self.has.ids)
+        return self.request.after(self.has)
+
+    def add(self, part: Part) -> None:
+        """Takes what the present engine tells on the way."""
+        if self.ended:
+            return
         self.has.ids += part.ids
         self.has.logps += part.logps
         self.has.versions += part.versions
         if part.finish is not None:
             self.end(part.finish, part.extras)
 
+    def complete(self, answer: Completion) -> None:
+        """Takes the present engine's whole answer; parts of it may have been added."""
+        told = len(self.has.ids) - self._before
+        self.add(Part(0, answer.ids[told:], answer.logps[told:], answer.versions[told:], answer.finish, answer.extras))
+
     def end(self, finish: Finish, extras: dict[str, Any] | None = None) -> None:
         self.has.finish, self.ended = finish, True
         self.has.extras |= extras or {}
-
-    def left(self) -> TokenRequest:
-        """The request for what is missing. One with stop strings starts again: a stop string that spans the
-        interruption would not be seen."""
-        if self.request.sampling.stop:
-            self.has = Completion(self.request.request_id, [], [], [], "abort")
-        return self.request.after(self.has)
