@@ -137,11 +137,21 @@ _many(
         "k3+": (f"{_KL}k3_straight", "Value of k3, gradient of k2: the KL's unbiased gradient."),
     },
 )
-_many("engine", {"hf": ("verl_core.rollout.hf:HfEngine", "Plain torch in the trainer's process; any device.")})
-register("engine", "vllm", doc="vLLM in its own process.", built=False)
+_many(
+    "engine",
+    {
+        "hf": ("verl_core.rollout.hf:HfEngine", "Plain torch in the trainer's process; any device."),
+        "vllm": ("verl_core.rollout.vllm:make", "vLLM in its own process; GPUs, and a CPU build to try it."),
+    },
+)
 register("engine", "sglang", doc="SGLang in its own process.", built=False)
-_many("transport", {"inplace": ("verl_core.weights.inplace:push", "Same process: the engine is handed the tensors.")})
-register("transport", "ipc", doc="CUDA memory handles between processes that share a GPU.", built=False)
+_many(
+    "transport",
+    {
+        "inplace": ("verl_core.weights.inplace:push", "Same process: the engine is handed the tensors."),
+        "ipc": ("verl_core.weights.ipc:IpcSender", "Memory that two processes of one device share, in buckets."),
+    },
+)
 register("transport", "broadcast", doc="NCCL from trainer ranks to engine ranks.", built=False)
 register("transport", "delta", doc="Only values that changed, bit for bit.", built=False)
 register("transport", "disk", doc="safetensors in a shared folder.", built=False)

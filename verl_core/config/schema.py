@@ -310,7 +310,7 @@ class TrainerConfig:
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """auto: a GPU when there is one."""
     num_threads: int | None = None
-    """Compute threads of each rank on the CPU; null: 1. The optimizer in host memory (adamw_host) takes more by itself."""
+    """Compute threads of each rank on the CPU; null: 1. The optimizer in host memory (adamw_host) takes its own."""
     mode: Literal["sync"] = "sync"
     """When generation and updates may overlap; sync: never."""
     total_epochs: int = 30

@@ -140,6 +140,9 @@ class Rollout:
     async def wake(self) -> None:
         await self.group.call("wake")
 
+    async def trim(self) -> None:
+        await self.group.call("trim")
+
 
 async def together[T](*work: tuple[Role, Coroutine[Any, Any, T]]) -> list[T]:
     """Awaits work of several roles, results in the order given: in turn for roles that share a pool (so that each one's

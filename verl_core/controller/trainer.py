@@ -36,8 +36,8 @@ async def train(run: Run) -> None:
         metrics |= batch_metrics(batch)
 
         with timer.phase("update_weights"):
+            await run.rollout.push_weights(progress.version + 1)  # before the cache takes its memory again
             await run.rollout.wake()
-            await run.rollout.push_weights(progress.version + 1)
         progress.step, progress.version = step, progress.version + 1
         await run.profiler.end(step)
 
@@ -66,8 +66,7 @@ async def validate(run: Run) -> dict[str, float]:
     assert run.validator is not None
     with run.timer.phase("testing"):
         metrics, _ = await run.validator.run()
-        await run.rollout.sleep()
-        await run.rollout.wake()
+        await run.rollout.trim()
     return metrics
 
 

@@ -20,14 +20,14 @@ from verl_core.checkpoint.huggingface import save_huggingface_files
 from verl_core.config.effective import uses_reference
 from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, RlxConfig
 from verl_core.controller.computing import prepare_computing
+from verl_core.controller.engines import Seat, make_seat
 from verl_core.controller.phases import CHECKPOINT, PUSH, ROLLOUT, Phases, forward_phase, update_phase
-from verl_core.models.pretrained import eos_ids, load_generation_config, load_hf_config, load_tokenizer
+from verl_core.models.pretrained import load_tokenizer
 from verl_core.platforms import Platform, profiling
 from verl_core.platforms.profiling import Profile
-from verl_core.rollout.protocol import Completion, RolloutEngine, TokenRequest
+from verl_core.rollout.protocol import Completion, TokenRequest
 from verl_core.training.fsdp import FsdpEngine
 from verl_core.training.protocol import MicroBatching
-from verl_core.weights.inplace import push
 
 
 class Worker:
@@ -39,7 +39,7 @@ class Worker:
         self.rank, self.world, self.config, self.roles = rank, world, config, tuple(roles)
         self.model_folder = model_folder
         self.engines: dict[str, FsdpEngine] = {}
-        self.rollout: RolloutEngine | None = None
+        self.seat: Seat | None = None
         self.profile: Profile | None = None
         self.platform: Platform
         self.phases: Phases
@@ -71,7 +71,7 @@ class Worker:
         c = self.config
         for role in self.roles:
             if role == "rollout":
-                self.rollout = self._rollout_engine()
+                self.seat = make_seat(c, self.platform, self.model_folder, self._rollout_dtype)
             else:
                 self.engines[role] = self._train_engine(role)
         if "actor" in self.engines and uses_reference(c) and c.ref.pool == c.actor.pool:
@@ -94,23 +94,6 @@ class Worker:
             seed=c.trainer.seed,
             weights=not self.blank,
             share_prompt=c.actor.share_prompt,
-        )
-
-    def _rollout_engine(self) -> RolloutEngine:
-        from verl_core.rollout.hf import HfEngine
-
-        c = self.config
-        tokenizer = load_tokenizer(c.model, self.model_folder)
-        hf_config = load_hf_config(c.model, self.model_folder)
-        generation = load_generation_config(self.model_folder)
-        return HfEngine(
-            hf_config,
-            tokenizer,
-            device=self.platform.device,
-            dtype=self._rollout_dtype,
-            max_num_seqs=c.rollout.max_num_seqs,
-            max_model_len=c.rollout.max_model_len or c.data.max_prompt_length + c.data.max_response_length,
-            eos_ids=eos_ids(tokenizer, generation, hf_config),
         )
 
     @property
@@ -174,22 +157,27 @@ class Worker:
     # --- generation -------------------------------------------------------------------------------------------------
 
     def push_weights(self, version: int) -> None:
-        assert self.rollout is not None
+        assert self.seat is not None
         with self.phases.phase(PUSH), self._resident("actor") as engine:
-            push(engine, self.rollout, version)
+            self.seat.push(engine, version)
 
     def generate(self, requests: Sequence[TokenRequest]) -> list[Completion]:
-        assert self.rollout is not None
+        assert self.seat is not None
         with self.phases.phase(ROLLOUT):
-            return self.rollout.generate(requests)
+            return self.seat.engine.generate(requests)
 
     def sleep(self) -> None:
-        if self.rollout is not None:
-            self.rollout.sleep()
+        if self.seat is not None:
+            self.seat.engine.sleep()
 
     def wake(self) -> None:
-        if self.rollout is not None:
-            self.rollout.wake()
+        if self.seat is not None:
+            self.seat.engine.wake()
+
+    def trim(self) -> None:
+        """After a generation that was larger than those of training."""
+        if self.seat is not None:
+            self.seat.trim()
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
@@ -242,7 +230,9 @@ class Worker:
 
     def close(self) -> None:
         self.engines.clear()
-        self.rollout = None
+        if self.seat is not None:
+            self.seat.close()
+            self.seat = None
         if self.world > 1 and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
 
