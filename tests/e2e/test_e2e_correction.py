@@ -18,8 +18,12 @@ WEIGHED = (
 )
 
 
+LENGTH = "def compute_score(data_source, solution_str, ground_truth, **_):\n    return len(solution_str) / 20\n"
+
+
 def run(rlx, tmp_path: Path, words: list[str], *more: str, name: str = "run") -> list[dict]:
-    done = rlx(*words, *more)
+    (reward := tmp_path / "reward.py").write_text(LENGTH)  # differs from answer to answer: every group has advantages
+    done = rlx(*words, f"reward.custom_reward_function.path={reward}", *more)
     assert done.returncode == 0, done.stderr
     text = (run_dir_of(tmp_path, name) / "metrics.jsonl").read_text()
     lines = [line for line in map(json.loads, text.splitlines()) if line["step"]]
