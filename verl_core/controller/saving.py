@@ -62,7 +62,7 @@ class Saver:
         progress.step, progress.version = trainer["step"], trainer["version"]
         self.saved_step = progress.step
         self.updater.kl_control.load_state(trainer["kl_control"])
-        self.updater.old_from_rollout = trainer["old_from_rollout"]
+        self.updater.old_from_rollout = trainer.get("old_from_rollout")
         self.loader.load_state(loader)
         for role in self.roles:
             await role.load(str(folder))
