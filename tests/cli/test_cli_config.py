@@ -99,13 +99,13 @@ def test_texts_that_take_several_lines_and_odd_keys_keep_their_comments_apart(he
 
 
 def test_check_says_ok_in_a_line_each_and_warns_of_what_comes_later(rlx):
-    done = rlx("config", "check", "smoke", "gsm8k-ppo")
+    done = rlx("config", "check", "smoke", "grpo-7b-8gpu-sglang")
     assert done.returncode == 0
     assert done.stdout.splitlines() == [
         "ok: smoke (grpo, engine hf, builtin:show-your-work, 1 rank)",
-        "ok: gsm8k-ppo (ppo, engine vllm, Qwen/Qwen2.5-0.5B-Instruct, 1 rank)",
+        "ok: grpo-7b-8gpu-sglang (grpo, engine sglang, Qwen/Qwen2.5-7B-Instruct, 8 ranks)",
     ]
-    assert done.stderr.count("warning:") == 1 and "rollout.engine=vllm comes with a later release" in done.stderr
+    assert done.stderr.count("warning:") == 1 and "rollout.engine=sglang comes with a later release" in done.stderr
 
 
 @pytest.mark.parametrize("profile", profile_names())
@@ -148,8 +148,8 @@ def test_check_as_json(here):
     found = json.loads(config("check", "smoke", "gsm8k-ppo", "trainer.seed=-1", "rollout.n=0", "--json").stdout)
     assert [each["name"] for each in found] == ["smoke", "gsm8k-ppo"] and not any(each["ok"] for each in found)
     assert [len(each["errors"]) for each in found] == [2, 2]
-    good = json.loads(config("check", "gsm8k-ppo", "--json").stdout)[0]
-    assert good["ok"] and good["errors"] == [] and "vllm" in good["later"][0]
+    good = json.loads(config("check", "grpo-7b-8gpu-sglang", "--json").stdout)[0]
+    assert good["ok"] and good["errors"] == [] and "sglang" in good["later"][0]
 
 
 def test_check_without_a_name_is_the_projects_file(rlx, tmp_path):

@@ -50,7 +50,7 @@ def test_dry_run_shows_the_plan_and_writes_nothing(rlx, tmp_path):
         "-m verl_core",
     ):
         assert expected in done.stdout
-    for absent in ("model.path", "vllm comes with a later release"):
+    for absent in ("model.path", "data.val_files"):
         assert absent in done.stderr
     assert "data.train_files: ~/data/gsm8k/train.parquet is not there; `rlx prepare gsm8k` makes it" in done.stderr
     assert all_paths(tmp_path) == []
@@ -84,10 +84,10 @@ def test_strict_refuses_what_otherwise_warns(rlx):
 
 
 def test_engine_of_a_later_release_is_refused_before_anything_is_made(rlx, tmp_path):
-    done = rlx("train", "smoke", "rollout.engine=vllm")
+    done = rlx("train", "smoke", "rollout.engine=sglang")
     assert done.returncode == 1
-    assert "rollout.engine=vllm comes with a later release" in done.stderr
-    assert "rollout.engine=hf runs today" in done.stderr
+    assert "rollout.engine=sglang comes with a later release" in done.stderr
+    assert "hf and vllm run today" in done.stderr
     assert all_paths(tmp_path) == []
 
 

@@ -189,7 +189,7 @@ def test_every_derived_value_has_a_rule_in_words(words):
 
 def test_what_does_not_run_yet_is_said_of_its_key():
     assert set(RUNS_TODAY) <= set(leaf_types())
-    assert only_today("rollout.engine") == "rollout.engine=hf"
+    assert only_today("rollout.engine") == "rollout.engine=hf or vllm"
     assert only_today("trainer.seed") is None and only_today("trainer.logger") is None
     assert list(unbuilt(effective(resolve("smoke").config))) == []
     for word in ("algorithm.filter_groups.enable=true", "algorithm.name=dapo", "rollout.engine=sglang"):

@@ -14,14 +14,15 @@ from verl_core.config.unbuilt import unbuilt
 from verl_core.planning.gpus import GPUS, Gpu
 
 PROFILES = profile_names()
-BUILT = {"smoke", "smoke-ppo"}  # the others need an engine or a back end of a later release
+SMALL = {"smoke", "smoke-ppo"}  # run on a processor
+BUILT = {*SMALL, "gsm8k-grpo", "gsm8k-grpo-lora", "gsm8k-ppo", "math-grpo"}  # the others wait for a later release
 WANTED = {
-    *BUILT,
+    *SMALL,
     *("gsm8k-ppo", "gsm8k-grpo", "gsm8k-grpo-lora", "math-grpo", "dapo-qwen2.5-32b"),
     *("sft-gsm8k", "dpo-pairs", "rm-pairs"),
     *("grpo-7b-8gpu", "grpo-7b-8gpu-sglang", "grpo-70b-multinode", "256-gpu-grpo"),
 }
-ON_GPUS = sorted({*PROFILES} - BUILT)
+ON_GPUS = sorted({*PROFILES} - SMALL)
 HARDWARE = re.compile(r"(?:(\d+) machines of )?(\d+) x (\S+) \((\d+) GB\)")
 PAGE = (ROOT / "docs" / "profiles.md").read_text(encoding="utf-8")
 
@@ -116,7 +117,7 @@ def test_its_batch_is_what_an_update_trains_on(rlx, profile, batch):
     assert batch in rlx("train", profile, "--dry-run").stdout
 
 
-@pytest.mark.parametrize("profile", ON_GPUS)
+@pytest.mark.parametrize("profile", sorted({*PROFILES} - BUILT))
 def test_started_it_names_what_a_later_release_brings(rlx, tmp_path, profile):
     parts = list(unbuilt(effective(resolve(profile).config)))
     done = rlx("train", profile)
