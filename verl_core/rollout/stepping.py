@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol
 
 from verl_core.config.errors import RlxError, RunError
 from verl_core.rollout.rows import Row
@@ -41,9 +41,6 @@ class Stepper(Protocol):
     def close(self) -> None: ...
 
 
-S = TypeVar("S", bound=Stepper)
-
-
 class _Call:
     """Rows handed in together: done when the last one has ended, or with an error."""
 
@@ -55,7 +52,7 @@ class _Call:
         self.error: BaseException | None = None
 
 
-class StepLoop(Generic[S]):
+class StepLoop[S: Stepper]:
     """Runs rows on the stepper that `make` returns. All methods are thread-safe.
 
     Args:
@@ -73,6 +70,8 @@ class StepLoop(Generic[S]):
         self._aborted = set[str]()
         self._paused: PauseMode | None = None
         self._closed = False
+        self._steps = 0  # finished
+        self._stepping = False
         self._error: BaseException | None = None
         self._keys = (str(i) for i in itertools.count())
         made: Future[None] = Future()
@@ -133,6 +132,13 @@ class StepLoop(Generic[S]):
             self._paused = None
             self._change.notify_all()
 
+    def health(self) -> None:
+        """Blocks while the step that is under way does not end. Raises RunError when the engine has stopped."""
+        with self._change:
+            seen = self._steps
+            self._change.wait_for(lambda: self._closed or not self._stepping or self._steps != seen)
+            self._refuse_if_dead()
+
     @property
     def generating(self) -> bool:
         """Whether rows are running or frozen."""
@@ -186,9 +192,13 @@ class StepLoop(Generic[S]):
                 self._admit(stepper, call)
                 if call.stepped is not _nothing:
                     self._reporting.append(call)
-            stepping = bool(self._running) and self._paused != "keep"
-        if stepping:
+            self._stepping = bool(self._running) and self._paused != "keep"
+        if self._stepping:
             self._ended(stepper.step())
+            with self._change:
+                self._stepping = False
+                self._steps += 1
+                self._change.notify_all()
             self._reporting = [call for call in self._reporting if not call.done.is_set()]
             for call in self._reporting:
                 call.stepped()

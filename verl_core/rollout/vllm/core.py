@@ -195,8 +195,10 @@ def engine_words(options: VllmOptions) -> dict[str, Any]:
         "seed": options.seed,
         "max_model_len": options.max_model_len,
         "max_num_seqs": options.max_num_seqs,
-        # a step takes at least a token of each sequence, and vLLM refuses less than that
-        "max_num_batched_tokens": max(options.max_num_batched_tokens, options.max_num_seqs),
+        # no less than a token of each sequence, which vLLM refuses, and no more than there can be
+        "max_num_batched_tokens": max(
+            min(options.max_num_batched_tokens, options.max_num_seqs * options.max_model_len), options.max_num_seqs
+        ),
         "tensor_parallel_size": options.tensor_parallel_size,
         "gpu_memory_utilization": options.gpu_memory_utilization,
         "kv_cache_memory_bytes": cache_bytes(options),

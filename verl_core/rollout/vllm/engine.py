@@ -105,6 +105,10 @@ class VllmEngine:
 
         self._loop.between_steps(job)
 
+    def health(self) -> None:
+        """Blocks while a step hangs; raises RunError when the engine has failed."""
+        self._loop.health()
+
     def capacity_tokens(self) -> int:
         """Tokens the cache has room for."""
         return self._loop.between_steps(VllmCore.capacity_tokens)

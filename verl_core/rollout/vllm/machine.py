@@ -20,6 +20,7 @@ def set_variables(options: VllmOptions) -> None:
         "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
         "VLLM_NO_USAGE_STATS": "1",
         "VLLM_LOGGING_LEVEL": "WARNING",
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",  # several engines and a trainer share the cores
         "VLLM_BATCH_INVARIANT": str(int(options.deterministic and torch.cuda.is_available())),
     }
     for name, value in variables.items():

@@ -52,7 +52,8 @@ def _packed(flat: Tensor, used: int, entries: list[tuple[str, torch.dtype, torch
         from torch.multiprocessing.reductions import reduce_tensor
 
         torch.cuda.synchronize(flat.device)
-        return Packed(*reduce_tensor(flat), entries)
+        rebuild, args = reduce_tensor(flat)
+        return Packed(rebuild, args, entries)
     return Packed(_itself, (flat[:used].clone(),), entries)
 
 
