@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from verl_core.rollout.child import ChildEngine
@@ -25,16 +24,15 @@ class HoldingEngine:
 
     Args:
         fault: what goes wrong at the second tensor of version 2: "refuse" raises, "die" ends the process by SIGKILL,
-            "alter" holds another value than was given, "skip" drops it.
+            "sleep" hangs, "alter" holds other bits than were given.
     """
 
-    def __init__(self, keeps: bool, fault: str | None):
+    def __init__(self, keeps: bool, fault: str | None = None):
         self.keeps, self.fault = keeps, fault
         self.held: dict[str, Tensor] = {}
-        self.most_bytes = 0
 
     def update_weights(self, stream: Iterable[tuple[str, Tensor]], version: int) -> None:
-        torch.set_num_threads(1)
+        taken: dict[str, Tensor] = {}
         for i, (name, tensor) in enumerate(stream):
             if i == 1 and version == 2 and self.fault:
                 if self.fault == "die":
@@ -43,8 +41,13 @@ class HoldingEngine:
                     raise KeyError(f"weight {name!r} is not a parameter of this model")
                 if self.fault == "sleep":
                     time.sleep(60)
-                tensor = as_bytes(tensor).bitwise_xor(1).view(tensor.dtype).view(tensor.shape)
-            self.held[name] = tensor if self.keeps else tensor.clone()
+                if self.fault == "alter":
+                    tensor = as_bytes(tensor).bitwise_xor(1).view(tensor.dtype).view(tensor.shape)
+            taken[name] = tensor if self.keeps else tensor.clone()
+        self.held = taken
+
+    def set_fault(self, fault: str | None) -> None:
+        self.fault = fault
 
     def held_weights(self) -> Iterable[tuple[str, Tensor]]:
         return self.held.items()
@@ -61,14 +64,14 @@ def digests(stream: Iterable[tuple[str, Tensor]]) -> dict[str, list[Any]]:
     }
 
 
-def make(keeps: bool = False, fault: str | None = None) -> Any:
-    return HoldingEngine(keeps, fault)
+def make(keeps: bool) -> Any:
+    return HoldingEngine(keeps)
 
 
 @contextmanager
-def child(keeps: bool = False, fault: str | None = None) -> Iterator[ChildEngine]:
+def child(keeps: bool = False) -> Iterator[ChildEngine]:
     """The engine with an inbox, in a process of its own; `child.call` is what senders tell."""
-    options = {"factory": "weights_engine:make", "options": {"keeps": keeps, "fault": fault}, "device": "cpu"}
+    options = {"factory": "weights_engine:make", "options": {"keeps": keeps}, "device": "cpu"}
     path = os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")])
     environment = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
     engine = ChildEngine("verl_core.weights.child:make", {**options, "keeps": keeps}, env=environment)

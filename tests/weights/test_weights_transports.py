@@ -1,0 +1,250 @@
+"""Every transport between real processes: bits, versions, and what happens when one side fails."""
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import Future
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from weights_engine import HERE, HoldingEngine, Weights, child, digests
+from weights_made import changes, random_bits, tensors
+
+from verl_core.config.errors import RunError
+from verl_core.weights.broadcast import BroadcastSender
+from verl_core.weights.delta.sender import DeltaSender
+from verl_core.weights.disk import DiskSender
+from verl_core.weights.inbox import Inbox
+from verl_core.weights.ipc import IpcSender
+
+KINDS = ["broadcast", "delta", "disk", "ipc"]
+
+
+def sender(kind, engines, folder, timeout_s=20.0, verify=False):
+    """With small buckets, so that tensors share them, spill over and are cut."""
+    tells = [engine.call for engine in engines]
+    options = {"verify": verify, "timeout_s": timeout_s}
+    match kind:
+        case "broadcast":
+            return BroadcastSender(tells, device="cpu", bucket_bytes=1024, **options)
+        case "delta":
+            return DeltaSender(tells, device="cpu", bucket_bytes=1024, **options)
+        case "disk":
+            return DiskSender(tells, folder=folder, file_bytes=1024, **options)
+        case "ipc":
+            (tell,) = tells
+            return IpcSender(tell, device="cpu", bucket_bytes=1024, **options)
+
+
+@pytest.fixture(scope="module")
+def copying():
+    with child() as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def keeping():
+    with child(keeps=True) as engine:
+        yield engine
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+@settings(max_examples=6, deadline=None)
+def test_every_bit_arrives_at_every_version(kind, data, copying, keeping, tmp_path_factory):
+    engines = [keeping if data.draw(st.booleans()) else copying] if kind == "ipc" else [copying, keeping]
+    named = data.draw(tensors())
+    trainer, push = Weights(named), sender(kind, engines, tmp_path_factory.mktemp("weights"), verify=True)
+    for version in range(3, 6):
+        push.send(trainer, version)
+        for engine in engines:
+            assert engine.call("digests").result() == digests(trainer.tensors.items())
+            assert engine.call("weights_version").result() == {"version": version}
+        trainer.tensors = data.draw(changes(trainer.tensors))
+    push.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_floating_weights_travel_in_the_engines_dtype(kind, copying, tmp_path):
+    trainer = Weights({"w": torch.randn(50, 7), "n": torch.arange(5)})
+    tells = [copying.call]
+    match kind:
+        case "broadcast" | "delta":
+            push = {"broadcast": BroadcastSender, "delta": DeltaSender}[kind](tells, device="cpu", dtype=torch.bfloat16)
+        case "disk":
+            push = DiskSender(tells, folder=tmp_path, dtype=torch.bfloat16)
+        case "ipc":
+            push = IpcSender(copying.call, device="cpu", dtype=torch.bfloat16)
+    for version in (1, 2):
+        push.send(trainer, version)
+        want = {"w": trainer.tensors["w"].bfloat16(), "n": trainer.tensors["n"]}
+        assert copying.call("digests").result() == digests(want.items())
+        trainer.tensors["w"] += 1e-3
+    push.close()
+
+
+TWO = {"a": random_bits((300,), torch.bfloat16, 1), "b": random_bits((40, 30), torch.float32, 2)}
+
+
+@contextmanager
+def faulty(engine, fault):
+    engine.call("set_fault", fault).result()
+    yield
+    engine.call("set_fault", None).result()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_verify_names_the_tensor_that_the_engine_holds_differently(kind, copying, tmp_path):
+    push = sender(kind, [copying], tmp_path, verify=True)
+    push.send(Weights(TWO), 1)
+    wrong = pytest.raises(RunError, match=r"version 2 .*holds other bytes than were sent: b; .*several versions")
+    with faulty(copying, "alter"), wrong:
+        push.send(Weights(TWO), 2)
+    assert copying.call("weights_version").result() == {"version": None}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_refusal_reaches_the_trainer_and_the_next_transfer_is_whole(kind, copying, keeping, tmp_path):
+    engines = [copying] if kind == "ipc" else [copying, keeping]
+    push = sender(kind, engines, tmp_path)
+    push.send(Weights(TWO), 1)
+    refused = pytest.raises(
+        RunError, match=r"version 2 did not arrive whole: KeyError: .*weight 'b' is not a parameter"
+    )
+    with faulty(copying, "refuse"), refused:
+        push.send(Weights(TWO), 2)
+    push.close()
+    again = sender(kind, engines, tmp_path)
+    assert again.send(Weights(TWO), 3).whole
+    assert [e.call("digests").result() for e in engines] == [digests(TWO.items())] * len(engines)
+    again.close()
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "delta", "ipc", pytest.param("disk", marks=pytest.mark.slow)])
+def test_an_engine_killed_in_a_transfer_is_an_error_at_once(kind, tmp_path):
+    with child() as engine:
+        engine.call("set_fault", "die").result()
+        push = sender(kind, [engine], tmp_path, timeout_s=30.0)
+        push.send(Weights(TWO), 1)
+        start = time.monotonic()
+        with pytest.raises(RunError, match="SIGKILL"):
+            push.send(Weights(TWO), 2)
+        assert time.monotonic() - start < 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_engine_that_hangs_is_an_error_in_bounded_time(kind, tmp_path):
+    with child() as engine:
+        engine.call("set_fault", "sleep").result()
+        push = sender(kind, [engine], tmp_path, timeout_s=2.0)
+        push.send(Weights(TWO), 1)
+        start = time.monotonic()
+        with pytest.raises(RunError):
+            push.send(Weights(TWO), 2)
+        assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_when_the_trainer_fails_the_engine_says_what_it_holds(kind, copying, tmp_path):
+    class Broken(Weights):
+        def named_weights(self):
+            yield from []
+            raise ValueError("no more memory")
+
+        named_shards = named_weights
+
+    push = sender(kind, [copying], tmp_path)
+    push.send(Weights(TWO), 1)
+    with pytest.raises((ValueError, RunError), match="no more memory"):
+        push.send(Broken(TWO), 2)
+    assert copying.call("weights_version").result() == {"version": 1}
+    assert copying.call("digests").result() == digests(TWO.items())
+
+
+def test_a_trainer_that_is_killed_leaves_no_engine_waiting():
+    """The sender runs in a process of its own and dies at its second tensor; its words come over a pipe."""
+    trainer = subprocess.Popen(
+        [sys.executable, str(HERE / "weights_dying_trainer.py")], stdout=subprocess.PIPE, stdin=subprocess.PIPE
+    )
+    assert trainer.stdout and trainer.stdin
+    inbox = Inbox(HoldingEngine(keeps=False), device="cpu")
+    inbox.weights_open(**json.loads(trainer.stdout.readline()))
+    trainer.stdin.write(b"opened\n")
+    trainer.stdin.flush()
+    start = time.monotonic()
+    with pytest.raises(RunError, match=r"version 1 did not arrive whole.*; the engine holds"):
+        inbox.weights_take(**json.loads(trainer.stdout.readline()))
+    assert time.monotonic() - start < 10
+    trainer.wait()
+    trainer.stdout.close()
+    trainer.stdin.close()
+
+
+def test_nothing_is_sent_twice_where_nothing_changed(copying, tmp_path):
+    push = sender("delta", [copying], tmp_path)
+    first, second = push.send(Weights(TWO), 1), push.send(Weights(TWO), 2)
+    assert (first.whole, second.whole, second.changed, second.elements) == (True, False, 0, 1500)
+    assert second.bytes < first.bytes / 10
+    push.close()
+
+
+def test_changes_against_another_version_are_refused_and_all_weights_come_instead(copying, tmp_path):
+    push = sender("delta", [copying], tmp_path)
+    push.send(Weights(TWO), 1)
+    wrong = {"version": 9, "base": 5, "whole": False, "verify": False}
+    with pytest.raises(RunError, match="against version 5 came to a copy of version 1; the engine holds version 1"):
+        copying.call("weights_take", **wrong).result()
+    push._version = 5  # as if the engine had come back with an older one
+    assert push.send(Weights(TWO), 6).whole
+    assert copying.call("digests").result() == digests(TWO.items())
+    push.close()
+
+
+def test_old_versions_leave_the_disk_and_others_files_stay(copying, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    push = sender("disk", [copying], tmp_path)
+    for version in (1, 2, 3):
+        push.send(Weights(TWO), version)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "version_3"]
+
+
+def test_a_manifest_may_come_late_and_sizes_are_checked(tmp_path):
+    done: Future = Future()
+    done.set_result({})
+    DiskSender([lambda method, **_: done], folder=tmp_path).send(Weights(TWO), 1)
+    place = tmp_path / "version_1"
+    inbox = Inbox(engine := HoldingEngine(keeps=False), device="cpu")
+    inbox.weights_open("disk", timeout_s=5)
+    hidden = place.rename(tmp_path / "hidden")
+    later = threading.Timer(0.3, lambda: hidden.rename(place))
+    later.start()
+    assert inbox.weights_take(1, folder=str(place)) == {"version": 1}
+    assert engine.digests() == digests(TWO.items())
+    file = next(place.glob("*.safetensors"))
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(RunError, match=r"bytes, its manifest says .*; the engine holds version 1"):
+        inbox.weights_take(1, folder=str(place))
+
+
+def test_shared_memory_has_no_name_once_it_is_open(copying, tmp_path):
+    before = set(Path("/dev/shm").glob("rlx-weights-*"))
+    push = sender("ipc", [copying], tmp_path)
+    assert set(Path("/dev/shm").glob("rlx-weights-*")) <= before
+    push.close()
+
+
+def test_an_engine_that_cannot_be_opened_is_an_error_at_once(tmp_path):
+    failed: Future = Future()
+    failed.set_exception(RunError("the engine ended with exit code 1"))
+    start = time.monotonic()
+    for kind in (BroadcastSender, DeltaSender):
+        with pytest.raises(RunError, match="exit code 1"):
+            kind([lambda method, **_: failed], device="cpu", timeout_s=30)
+    assert time.monotonic() - start < 5
