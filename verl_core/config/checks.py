@@ -174,6 +174,7 @@ def _parallel(said: Said, e: RlxConfig) -> Iterator[str]:
         section = get(e, role)
         ranks, pool = _ranks(e, section.pool), f"{_ranks(e, section.pool)} ranks of pool {section.pool!r}"
         if section.strategy == "fsdp":
+            yield from _parts(said, e, role, ranks)
             sp, shards = section.ulysses_sequence_parallel_size, section.fsdp_config.fsdp_size
             if ranks % sp:
                 yield f"{said(f'{role}.ulysses_sequence_parallel_size')} does not divide the {pool}"
@@ -192,6 +193,27 @@ def _parallel(said: Said, e: RlxConfig) -> Iterator[str]:
             yield f"{said(key)} x expert tensor and pipeline sizes = {experts} does not divide the {pool}"
     if e.critic.enable and len(strategies(e)) > 1 and e.critic.pool == e.actor.pool:
         yield f"{said('critic.strategy')} differs from {said('actor.strategy')} on one pool: set critic.pool"
+
+
+def _parts(said: Said, e: RlxConfig, role: str, ranks: int) -> Iterator[str]:
+    """FSDP's ranks that have parts of layers or experts, and what these cannot be combined with."""
+    section = get(e, role)
+    fsdp, rows = section.fsdp_config, f"{role}.ulysses_sequence_parallel_size"
+    tensor, expert = f"{role}.fsdp_config.tensor_parallel_size", f"{role}.fsdp_config.expert_parallel_size"
+    copy = ranks if fsdp.fsdp_size == -1 else fsdp.fsdp_size
+    for key in (tensor, expert):
+        if (size := get(e, key)) == 1:
+            continue
+        if copy % size:
+            yield f"{said(key)} does not divide the {copy} ranks that share a copy of the parameters"
+        if role == "actor" and e.model.lora_rank:
+            yield f"{said(key)} and {said('model.lora_rank')} do not go together: set one of them back"
+        if e.model.enable_activation_offload:
+            yield f"{said(key)} and {said('model.enable_activation_offload')} do not go together: set one of them back"
+    if fsdp.tensor_parallel_size > 1:
+        for other in (rows, expert):
+            if get(e, other) > 1:
+                yield f"{said(tensor)} and {said(other)} do not go together: set one of them to 1"
 
 
 def _adapter(said: Said, e: RlxConfig) -> Iterator[str]:

@@ -75,8 +75,9 @@ def token_split(role: ActorConfig | CriticConfig) -> int:
 
 def ranks_per_sequence(role: ActorConfig | CriticConfig) -> int:
     """Ranks that work on the same sequences: those that divide their tokens, and the parts of the model."""
-    m = role.megatron
-    parts = m.tensor_model_parallel_size * m.pipeline_model_parallel_size if role.strategy == "megatron" else 1
+    m, parts = role.megatron, role.fsdp_config.tensor_parallel_size
+    if role.strategy == "megatron":
+        parts = m.tensor_model_parallel_size * m.pipeline_model_parallel_size
     return token_split(role) * parts
 
 

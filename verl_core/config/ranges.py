@@ -25,6 +25,8 @@ RANGES: dict[str, tuple[str, tuple[float, ...]]] = {
     "model.lora_alpha": (_COUNT, ()),
     "*.ulysses_sequence_parallel_size": (_COUNT, ()),
     "*.fsdp_config.fsdp_size": (_COUNT, (-1,)),
+    "*.fsdp_config.tensor_parallel_size": (_COUNT, ()),
+    "*.fsdp_config.expert_parallel_size": (_COUNT, ()),
     "*.tensor_model_parallel_size": (_COUNT, ()),
     "*.pipeline_model_parallel_size": (_COUNT, ()),
     "*.virtual_pipeline_model_parallel_size": (_COUNT, ()),

@@ -39,6 +39,10 @@ class FsdpConfig:
     """dtype of forward and backward; null: bfloat16 on a GPU, float32 on the CPU."""
     fsdp_size: int = -1
     """Ranks that share one copy of the parameters; the pool is then a mesh of replicas x shards. -1: the whole pool."""
+    tensor_parallel_size: int = 1
+    """Of these, neighbouring ranks that have a part each of every layer's matrices, and work on the same sequences."""
+    expert_parallel_size: int = 1
+    """Of these, neighbouring ranks among which a layer's experts are dealt out; tokens travel instead of experts."""
     reshard_after_forward: bool = True
     """Free gathered parameters between forward and backward: less memory, more communication."""
     reshard_between_micro_batches: bool | None = None

@@ -10,7 +10,7 @@ from typing import Any
 
 from verl_core.batch import Batch
 from verl_core.checkpoint.store import CheckpointStore
-from verl_core.config.effective import settled, token_split
+from verl_core.config.effective import ranks_per_sequence, settled
 from verl_core.config.schema import RlxConfig
 from verl_core.controller import parity
 from verl_core.controller.accounting import Accounts, costs_of
@@ -64,7 +64,7 @@ class Generation:
             self.config, placements(self.config), self.model_folder, self.blank
         )
         c = self.config
-        self.actor = Role("actor", self.groups[c.actor.pool], token_split(c.actor))
+        self.actor = Role("actor", self.groups[c.actor.pool], ranks_per_sequence(c.actor))
         self.rollout = Rollout(self.groups[settled(c.rollout.pool)])
         self.client = RolloutClient(self.rollout.generate)
         self.maker = GroupMaker(SingleTurn(), self.client.generate, self.scorers, self.tokenizer, c.trainer.seed)
@@ -121,8 +121,11 @@ class Run:
             self.generation.scorers.check(part.data_sources)
         self.rollout = self.generation.rollout
         pools = self.generation.groups
-        critic = Role("critic", pools[settled(c.critic.pool)], token_split(c.critic)) if c.critic.enable else None
-        ref = Role("ref", pools[settled(c.ref.pool)], token_split(c.actor)) if self._own_reference() else None
+        critic = ref = None
+        if c.critic.enable:
+            critic = Role("critic", pools[settled(c.critic.pool)], ranks_per_sequence(c.critic))
+        if self._own_reference():
+            ref = Role("ref", pools[settled(c.ref.pool)], ranks_per_sequence(c.actor))
         self.accounts = Accounts([role for role in (self.generation.actor, ref, critic) if role], pools)
         for role in self.accounts.roles:
             role.costs = costs_of(c, role.name, self.generation.model_folder)

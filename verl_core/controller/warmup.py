@@ -66,10 +66,11 @@ def warm_up(config: RlxConfig, run_dir: Path, progress: Progress, stopped: Calla
 
 
 def _engine(config: RlxConfig, phase: WarmupPhase, folder: Path, platform: Platform) -> FsdpEngine:
+    # whatever the run has
+    one_rank = replace(config.actor.fsdp_config, fsdp_size=-1, tensor_parallel_size=1, expert_parallel_size=1)
     engine = FsdpEngine(
         replace(config.model, enable_gradient_checkpointing=False, lora_rank=0),  # an adapter comes after the warm-up
-        # one rank, whatever the run has
-        ActorConfig(optim=phase.optim, fsdp_config=replace(config.actor.fsdp_config, fsdp_size=-1)),
+        ActorConfig(optim=phase.optim, fsdp_config=one_rank),
         role="actor",
         path=str(folder),
         platform=platform,

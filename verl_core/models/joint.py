@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from verl_core.models.parts import own
+
 
 def join_projections(network: nn.Module) -> None:
     """Replaces the forwards of each attention's `q_proj`, `k_proj`, `v_proj`, where they are plain linear layers and
@@ -39,8 +41,8 @@ class _Joint:
         self.waiting: list[Tensor] = []
 
     def query(self, x: Tensor) -> Tensor:
-        weight = torch.cat([layer.weight for layer in self.layers])
-        bias = None if self.layers[0].bias is None else torch.cat([layer.bias for layer in self.layers])
+        weight = torch.cat([own(layer.weight) for layer in self.layers])
+        bias = None if self.layers[0].bias is None else torch.cat([own(layer.bias) for layer in self.layers])
         query, key, value = F.linear(x, weight, bias).split([layer.out_features for layer in self.layers], -1)
         self.waiting = [value, key]
         return query

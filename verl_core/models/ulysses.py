@@ -21,10 +21,12 @@ type Attention = Callable[..., tuple[Tensor, None]]
 
 
 class Split:
-    """This rank's part in a group that splits its rows: rank r of s has the tokens [r R/s, (r+1) R/s) of a row of R."""
+    """This rank's part in a group that splits its rows: rank r of s has the tokens [r R/s, (r+1) R/s) of a row of R.
+    `gathers`: layers put whole rows together by themselves (tensor parallelism), and attention has nothing to exchange.
+    """
 
-    def __init__(self, group: dist.ProcessGroup):
-        self.group = group
+    def __init__(self, group: dist.ProcessGroup, gathers: bool = False):
+        self.group, self.gathers = group, gathers
         self.name: str = group.group_name  # what a compiled layer can carry
         self.size, self.rank = dist.get_world_size(group), dist.get_rank(group)
 

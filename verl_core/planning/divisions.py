@@ -4,7 +4,7 @@ checked with the configuration itself."""
 from collections.abc import Iterator, Mapping
 
 from verl_core.config.effective import settled, uses_rollout
-from verl_core.config.schema import ActorConfig, CriticConfig, RlxConfig
+from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, RlxConfig
 from verl_core.planning.roles import has_own_reference
 from verl_core.planning.shapes import ModelShape
 
@@ -32,6 +32,7 @@ def meshes(c: RlxConfig, shapes: Mapping[str, ModelShape]) -> list[str]:
 def _role(role: str, settings: ActorConfig | CriticConfig, shape: ModelShape) -> Iterator[str]:
     if settings.strategy == "fsdp":
         yield from _heads(f"{role}.ulysses_sequence_parallel_size", settings.ulysses_sequence_parallel_size, shape)
+        yield from _parts(f"{role}.fsdp_config.", settings.fsdp_config, shape)
         return
     m, prefix = settings.megatron, f"{role}.megatron."
     tp, pp, chunks = (
@@ -55,6 +56,21 @@ def _role(role: str, settings: ActorConfig | CriticConfig, shape: ModelShape) ->
     yield from _experts(prefix, m.expert_model_parallel_size, m.expert_tensor_parallel_size, shape)
 
 
+def _parts(prefix: str, fsdp: FsdpConfig, shape: ModelShape) -> Iterator[str]:
+    """FSDP's ranks with parts of layers have whole experts too, as those among which only experts are dealt out."""
+    tp, ep = f"{prefix}tensor_parallel_size", f"{prefix}expert_parallel_size"
+    yield from undivided_heads(tp, fsdp.tensor_parallel_size, shape.heads, shape.kv_heads)
+    for name, width in (("feed-forward", shape.ffn), ("shared expert's", shape.shared_expert_ffn)):
+        dense = name != "feed-forward" or not shape.experts or shape.first_dense_layers
+        if dense and width % fsdp.tensor_parallel_size:
+            yield f"{tp}={fsdp.tensor_parallel_size} does not divide the model's {name} width {width}"
+    if not shape.experts and fsdp.expert_parallel_size > 1:
+        yield f"{ep}={fsdp.expert_parallel_size}: the model has no experts; set it to 1"
+    for key, size in ((tp, fsdp.tensor_parallel_size), (ep, fsdp.expert_parallel_size)):
+        if shape.experts % size:
+            yield f"{key}={size} does not divide the model's {shape.experts} experts"
+
+
 def _reference(c: RlxConfig) -> Iterator[str]:
     """A reference on a pool of its own is laid out by the actor's sizes."""
     pool = c.cluster.pools[settled(c.ref.pool)]
@@ -63,6 +79,8 @@ def _reference(c: RlxConfig) -> Iterator[str]:
     sizes = {
         "actor.ulysses_sequence_parallel_size": c.actor.ulysses_sequence_parallel_size,
         "actor.fsdp_config.fsdp_size": max(1, c.actor.fsdp_config.fsdp_size),
+        "actor.fsdp_config.tensor_parallel_size": c.actor.fsdp_config.tensor_parallel_size,
+        "actor.fsdp_config.expert_parallel_size": c.actor.fsdp_config.expert_parallel_size,
     }
     if c.actor.strategy == "megatron":
         experts = m.expert_model_parallel_size * (m.expert_tensor_parallel_size or 1) * pp
@@ -97,6 +115,13 @@ def uneven_heads(key: str, ranks: int, heads: int, kv_heads: int) -> Iterator[st
         yield f"{key}={ranks} does not divide the model's {heads} attention heads"
     elif kv_heads % ranks and ranks % kv_heads:
         yield f"{key}={ranks} and the model's {kv_heads} key-value heads: neither divides the other"
+
+
+def undivided_heads(key: str, ranks: int, heads: int, kv_heads: int) -> Iterator[str]:
+    """Of tensor parallelism, which cuts key heads too."""
+    for name, count in (("attention", heads), ("key-value", kv_heads)):
+        if count % ranks:
+            yield f"{key}={ranks} does not divide the model's {count} {name} heads"
 
 
 def _rollout(c: RlxConfig, shape: ModelShape) -> Iterator[str]:

@@ -25,7 +25,6 @@ from verl_core.models.joint import join_projections
 from verl_core.models.liger import apply_liger
 from verl_core.models.packing import sent
 from verl_core.models.pretrained import ValueModel, load_causal_lm, load_value_model
-from verl_core.models.ulysses import check_heads
 from verl_core.planning.roles import GATHERED_SHARE, GRADIENT_SHARE
 from verl_core.platforms import Platform
 from verl_core.platforms.profiling import part
@@ -33,7 +32,7 @@ from verl_core.training.fsdp import memory, metrics
 from verl_core.training.fsdp.activation import offload_layers, recompute_layers
 from verl_core.training.fsdp.compiling import compile_layers
 from verl_core.training.fsdp.half import HalfCopies
-from verl_core.training.fsdp.mesh import device_mesh, sequence_split
+from verl_core.training.fsdp.layout import arrange
 from verl_core.training.fsdp.network import HALF, TokenNetwork, on_tokens
 from verl_core.training.fsdp.optim import build_optimizers, clip_and_step, needs_total_steps, set_learning_rates
 from verl_core.training.fsdp.packed_input import PackedInput
@@ -94,15 +93,13 @@ class FsdpEngine:
         reads = (weights or adapts) and (not dist.is_initialized() or dist.get_rank(group) == 0)
         dtype = self.compute_dtype if adapts else stored  # what is not trained needs no better copy than it computes in
         self.model = load(model, path, dtype=dtype, device="cpu" if sharded else platform.device, weights=reads)
-        check_heads(
-            self.model.config, f"{role}.ulysses_sequence_parallel_size", settings.ulysses_sequence_parallel_size
-        )
-        self.split = sequence_split(group, role, settings.ulysses_sequence_parallel_size)
         transformer = self.model.body if isinstance(self.model, ValueModel) else self.model
         if model.use_liger:
             apply_liger(transformer, platform.device)
         self.adapter = Adapter(transformer, model, base_name(model, path), stored, seed) if adapts else None
         self.network = TokenNetwork(self.model)
+        self.layout = arrange(self.network, self.model.config, settings, role, platform, group)
+        self.split = self.layout.split if self.layout else None
         flash = platform.name == "cuda" and self.compute_dtype in HALF
         self.compiled = flash if fsdp.use_torch_compile is None else fsdp.use_torch_compile
         if model.enable_gradient_checkpointing:
@@ -117,14 +114,14 @@ class FsdpEngine:
         between = fsdp.reshard_between_micro_batches
         self.reshard_between = large if between is None else between
         self.reduce_each = False
-        if sharded:
+        if self.layout:
             after_forward = fsdp.reshard_after_forward and self.reshard_between
-            mesh = device_mesh(platform, group, role, fsdp.fsdp_size)
-            shard(self.network, mesh, self.compute_dtype, after_forward)
+            meshes, division = self.layout.meshes, self.layout.division
+            shard(self.network, meshes, division, self.compute_dtype, after_forward, platform.device)
             whole = 4 * sum(p.numel() for p in self.network.parameters() if p.requires_grad)
             large = whole > GRADIENT_SHARE * platform.memory_bytes()
             asked = large if fsdp.reduce_gradients is None else fsdp.reduce_gradients == "each"
-            self.reduce_each = asked and mesh.size(-1) > 1
+            self.reduce_each = asked and meshes.whole.size(-1) > 1
         self.halves = HalfCopies(self.network, self.compute_dtype, platform.device) if not sharded else None
         platform.seed_all(seed)  # of dropout, if the model has any
 
@@ -172,6 +169,8 @@ class FsdpEngine:
             parts = self._accumulate(batch, loss, totals)
         with part("optimizer"):
             lr = self._schedule()
+            if self.layout:
+                self.layout.add_up_over_parts(self.network)
             norm = clip_and_step(self.network, self.optimizers, self.grad_clip)
             for p in self.network.parameters():
                 p.grad = None
@@ -223,7 +222,7 @@ class FsdpEngine:
         collectives: a rank with fewer cuts its own further, and where it has not enough sequences repeats one of two
         tokens that counts for nothing (index None)."""
         rule = micro if micro is not None and micro != MicroBatching() else self.micro
-        ranks = self.split.size if self.split else 1
+        ranks = self.split.size if self.split and not self.split.gathers else 1
         if self.share_prompt:
             batch = batch.drop().add(shared_len_S=shared_S(batch))
             indices = group_micro_batches(batch, rule.sequences, rule.tokens, ranks)
@@ -245,7 +244,8 @@ class FsdpEngine:
         """Compiled layers see rows of four lengths only, the quarters of the token budget, where there is one. Ranks
         that split a row divide its length."""
         quarter = max(1, rule.tokens // 4) if self.compiled and rule.tokens else 1
-        step = quarter * (self.split.size if self.split else 1)
+        ranks = self.split.size if self.split else 1
+        step = quarter * ranks if self.split is None or not self.split.gathers else -(-quarter // ranks) * ranks
         tokens = row_tokens(batch) if "shared_len_S" in batch else batch.N
         return PackedInput.of(batch, self.platform.device, row=-(-tokens // step) * step, split=self.split)
 

@@ -1,10 +1,14 @@
-"""Which ranks share what: a copy of the parameters, and the rows of a micro-batch. Both are groups of neighbouring
-ranks, so that they lie on one machine where they fit there."""
+"""Which ranks share what: a copy of the parameters, parts of layers, and the rows of a micro-batch. All are groups of
+neighbouring ranks, so that they lie on one machine where they fit there."""
 
 from __future__ import annotations
 
+import logging
+from dataclasses import dataclass
+
 import torch
 import torch.distributed as dist
+from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from verl_core.config.errors import UserError
@@ -12,21 +16,43 @@ from verl_core.models.ulysses import Split
 from verl_core.platforms import Platform
 
 
-def device_mesh(platform: Platform, group: dist.ProcessGroup | None, role: str, shards: int) -> DeviceMesh:
-    """The mesh of `group`, else of all ranks: replicas x shards where `shards` ranks are fewer, else shards (-1: all).
-    A process without a process group gets one of its own. Raises UserError for ranks that do not divide."""
+@dataclass(frozen=True)
+class Meshes:
+    """`whole`: all ranks, replicas x shards where there are several copies, else shards. `beside`, `part`: the same
+    ranks where layers or experts are cut into parts, as those that hold the same part ([replicas x] shards) and those
+    that hold the different ones."""
+
+    whole: DeviceMesh
+    beside: DeviceMesh | None = None
+    part: DeviceMesh | None = None
+
+
+def device_meshes(
+    platform: Platform, group: dist.ProcessGroup | None, role: str, shards: int, parts: int = 1, key: str = ""
+) -> Meshes:
+    """The meshes of `group`, else of all ranks: `shards` ranks share a copy (-1: all), and `parts` of them have one
+    part each; `key` is what they are called below the role. A process without a process group gets one of its own.
+    Raises UserError for ranks that do not divide."""
     if group is None and not dist.is_initialized():
         dist.init_process_group(platform.comm_backend, store=dist.HashStore(), rank=0, world_size=1)
     ranks = _ranks(group)
-    if shards not in (-1, len(ranks)):
-        _check(f"{role}.fsdp_config.fsdp_size", shards, len(ranks))
-        place = ranks.index(dist.get_rank())
-        groups = [_new_group(ranks[place % shards :: shards]), _new_group(_neighbours(ranks, shards))]
-        grid = torch.tensor(ranks).view(-1, shards)
-        return DeviceMesh.from_group(groups, platform.name, mesh=grid, mesh_dim_names=("replica", "shard"))
-    if group is not None:
-        return DeviceMesh.from_group(group, platform.name)
-    return init_device_mesh(platform.name, (len(ranks),))
+    if shards in (-1, len(ranks)):
+        copy = len(ranks)
+        whole = DeviceMesh.from_group(group, platform.name) if group else init_device_mesh(platform.name, (copy,))
+    else:
+        copy = shards
+        _check(f"{role}.fsdp_config.fsdp_size", copy, len(ranks))
+        whole = _mesh(platform, torch.tensor(ranks).view(-1, copy), ("replica", "shard"))
+    if parts == 1:
+        return Meshes(whole)
+    _check(f"{role}.{key}", parts, copy)
+    replicas = len(ranks) // copy
+    sizes = (replicas, copy // parts, parts)[replicas == 1 :]
+    names = ("replica", "shard", "part")[replicas == 1 :]
+    # says of every gather over two dimensions that it is two gathers
+    logging.getLogger("torch.distributed.tensor._redistribute").setLevel(logging.ERROR)
+    grid = _mesh(platform, torch.tensor(ranks).view(sizes), names)
+    return Meshes(whole, grid[names[:-1]], grid["part"])
 
 
 def sequence_split(group: dist.ProcessGroup | None, role: str, size: int) -> Split | None:
@@ -37,6 +63,13 @@ def sequence_split(group: dist.ProcessGroup | None, role: str, size: int) -> Spl
     ranks = _ranks(group) if dist.is_initialized() else [0]
     _check(f"{role}.ulysses_sequence_parallel_size", size, len(ranks))
     return Split(_new_group(_neighbours(ranks, size)))
+
+
+def _mesh(platform: Platform, grid: Tensor, names: tuple[str, ...]) -> DeviceMesh:
+    """The mesh of a grid of ranks, by groups that no rank outside of it takes part in making."""
+    place = (grid == dist.get_rank()).nonzero()[0].tolist()
+    lines = [grid[(*place[:dim], slice(None), *place[dim + 1 :])].tolist() for dim in range(grid.ndim)]
+    return DeviceMesh.from_group([_new_group(line) for line in lines], platform.name, mesh=grid, mesh_dim_names=names)
 
 
 def _check(key: str, size: int, ranks: int) -> None:

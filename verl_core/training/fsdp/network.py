@@ -71,6 +71,6 @@ class TokenNetwork(nn.Module):
 def on_tokens(out: Mapping[Need, Tensor], x: PackedInput, needs: frozenset[Need]) -> dict[Need, Tensor]:
     """Each quantity on the N axis, 0 where it is not defined; differentiable. Ranks that split the row each have all
     of it."""
-    joined = x.packing.split.joined if x.packing.split else lambda value_N: value_N
+    joined = x.split.joined if x.split else lambda value_N: value_N
     # in one order: ranks join them one after the other
     return {need: joined(out[need].new_zeros(x.N).index_copy(0, x.token_K, out[need])) for need in sorted(needs)}

@@ -12,8 +12,9 @@ from torch.optim import AdamW, Muon, Optimizer
 
 from verl_core.config.errors import EnvError
 from verl_core.config.schema import OptimConfig
+from verl_core.training.fsdp.division import by_mesh, norm_over_meshes
 from verl_core.training.fsdp.host_adamw import HostAdamW
-from verl_core.training.fsdp.shard import decoder_layers, local
+from verl_core.training.fsdp.shard import decoder_layers, full, local
 from verl_core.training.schedule import factor
 
 
@@ -51,7 +52,7 @@ def _adamw(parameters: list[nn.Parameter], optim: OptimConfig) -> Optimizer:
         except ImportError as error:
             raise EnvError("optim.optimizer=adamw_8bit needs the package torchao", "pip install torchao") from error
         return AdamW8bit(parameters, **options)
-    return AdamW(parameters, fused=True, **options)
+    return AdamW([{"params": group} for group in by_mesh(parameters)], fused=True, **options)
 
 
 def needs_total_steps(optim: OptimConfig) -> bool:
@@ -75,10 +76,9 @@ def clip_and_step(network: nn.Module, optimizers: list[Optimizer], max_norm: flo
     """Scales all gradients so that their global 2-norm is at most `max_norm`, and takes a step; returns the norm
     before. Where it is not finite, parameters and optimizer state stay as they are."""
     grads = [p.grad for p in network.parameters() if p.grad is not None]
-    total = nn.utils.get_total_norm(grads)
-    if type(total) is not DTensor and all(type(o) is AdamW for o in optimizers):
+    total = _total_norm(grads)
+    if not any(isinstance(g, DTensor) for g in grads) and all(type(o) is AdamW for o in optimizers):
         return _step_on_device(optimizers, total, max_norm)
-    total = total.full_tensor() if isinstance(total, DTensor) else total
     norm = float(total)
     if not math.isfinite(norm):
         return norm
@@ -87,6 +87,12 @@ def clip_and_step(network: nn.Module, optimizers: list[Optimizer], max_norm: flo
     for optimizer in optimizers:
         optimizer.step()
     return norm
+
+
+def _total_norm(grads: list[Tensor]) -> Tensor:
+    """The 2-norm of all of them, wherever their pieces are."""
+    groups = by_mesh(grads)
+    return full(nn.utils.get_total_norm(grads)) if len(groups) < 2 else norm_over_meshes(groups)
 
 
 def _step_on_device(optimizers: list[Optimizer], total: Tensor, max_norm: float) -> float:

@@ -17,8 +17,8 @@ from verl_core.models.ulysses import Split
 @dataclass(frozen=True)
 class PackedInput:
     """One micro-batch of N tokens on the device: a row of them (each group's common beginning once, where it is to be
-    shared) and, behind them, padding in sequences of its own. Where ranks split the row (`packing.split`), R are this
-    rank's tokens of it.
+    shared) and, behind them, padding in sequences of its own. Where ranks split the row (`split`), ids are this rank's
+    R tokens of it; positions are as well, but whole where layers gather the row.
 
     `token_K` are the places on the N axis that quantities are wanted for (mask 1, not first in their sequence) and
     whose hidden state this rank has: what is known of token i comes from the hidden state at i-1, in row `hidden_K`.
@@ -27,6 +27,7 @@ class PackedInput:
     ids_1R: Tensor
     position_1R: Tensor
     packing: Packing
+    split: Split | None
     token_K: Tensor
     hidden_K: Tensor
     target_K: Tensor
@@ -41,12 +42,13 @@ class PackedInput:
         place_N = shared.place_N if shared else token_R
         prompts = shared.prefix_length if shared else ()
         lengths = shared.rest_length if shared else tuple(batch.length_S.tolist())
+        exchanging = None if split and split.gathers else split  # in attention
         tails = _tails(row - len(token_R), max((*prompts, *lengths)))
         if shared and prompts:
             prompt_of = (*shared.prefix_of, *(-1,) * len(tails))
-            packing: Packing = SharedPacking(prompts, (*lengths, *tails), prompt_of, device, split)
+            packing: Packing = SharedPacking(prompts, (*lengths, *tails), prompt_of, device, exchanging)
         else:
-            packing = Packing((*lengths, *tails), device, split)
+            packing = Packing((*lengths, *tails), device, exchanging)
 
         ids_R = torch.cat([batch["ids_N"][token_R], *(torch.zeros(n, dtype=torch.int64) for n in tails)])
         position_R = torch.cat([batch.position_N[token_R], *(torch.arange(n) for n in tails)])
@@ -57,8 +59,9 @@ class PackedInput:
         token_K, hidden_K = token_K[own_K], hidden_K[own_K] - begin
         return cls(
             ids_1R=sent(ids_R[begin:end], device)[None],
-            position_1R=sent(position_R[begin:end], device)[None],
+            position_1R=sent(position_R[begin:end] if exchanging else position_R, device)[None],
             packing=packing,
+            split=split,
             token_K=sent(token_K, device),
             hidden_K=sent(hidden_K, device),
             target_K=sent(batch["ids_N"][token_K], device),

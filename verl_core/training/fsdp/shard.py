@@ -13,17 +13,32 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from verl_core.config.errors import UserError
+from verl_core.training.fsdp.division import Division
+from verl_core.training.fsdp.mesh import Meshes
 
 
-def shard(network: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, reshard_after_forward: bool) -> None:
-    """Shards in place: parameters become DTensors on the mesh's devices (a mesh of two dimensions: replicas x shards),
-    gathered in `dtype` for each layer's forward and backward. Gradients are summed over ranks (not averaged) in
-    float32."""
+def shard(
+    network: nn.Module,
+    meshes: Meshes,
+    division: Division | None,
+    dtype: torch.dtype,
+    reshard_after_forward: bool,
+    device: torch.device,
+) -> None:
+    """Shards in place: parameters become DTensors on `device`, over all ranks of the mesh or, in the modules that are
+    divided into parts, over those that have the same part; gathered in `dtype` for each layer's forward and backward.
+    Gradients are summed over ranks (not averaged) in float32."""
+    mesh = meshes.whole
     first = not any(mesh.get_coordinate() or ())
     full = {name: tensor.detach() for name, tensor in network.named_parameters()} if first else {}
     policy = MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
     for layer in decoder_layers(network):
-        fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard_after_forward)
+        if division and meshes.beside and meshes.part:
+            for inner in division.inside(layer):
+                division.cut(inner, meshes.part, device)
+                fully_shard(inner, mesh=meshes.beside, mp_policy=policy, reshard_after_forward=reshard_after_forward)
+        if not isinstance(layer, FSDPModule):
+            fully_shard(layer, mesh=mesh, mp_policy=policy, reshard_after_forward=reshard_after_forward)
     fully_shard(network, mesh=mesh, mp_policy=policy)
     for module in fsdp_modules(network):
         module.set_gradient_divide_factor(1.0)
@@ -36,13 +51,31 @@ def shard(network: nn.Module, mesh: DeviceMesh, dtype: torch.dtype, reshard_afte
 def _send_weights(network: nn.Module, full: dict[str, Tensor], mesh: DeviceMesh) -> None:
     """Gives every rank its pieces of rank 0's parameters, and rank 0's buffers."""
     for name, parameter in network.named_parameters():
-        assert isinstance(parameter, DTensor)
-        piece = parameter.to_local()
+        piece = local(parameter)
         whole = full[name].to(piece.device) if full else piece.new_empty(parameter.shape)
-        piece.copy_(distribute_tensor(whole, mesh, parameter.placements, src_data_rank=0).to_local())
+        _send(whole, mesh)
+        copy_into(parameter, whole)
     for buffer in network.buffers():
-        for dim in range(mesh.ndim):  # down the first ranks of all replicas, then within each
-            dist.broadcast(buffer, group=mesh.get_group(dim), group_src=0)
+        _send(buffer, mesh)
+
+
+def _send(tensor: Tensor, mesh: DeviceMesh) -> None:
+    """Rank 0's to all: down the first ranks of all replicas, then within each."""
+    for dim in range(mesh.ndim):
+        dist.broadcast(tensor, group=mesh.get_group(dim), group_src=0)
+
+
+@torch.no_grad()
+def copy_into(target: Tensor, value: Tensor) -> None:
+    """Copies between tensors of any placement; a plain `value` holds the whole tensor on every rank."""
+    if not isinstance(target, DTensor):
+        target.copy_(value.full_tensor() if isinstance(value, DTensor) else value)
+        return
+    mesh, placements = target.device_mesh, target.placements
+    if not (isinstance(value, DTensor) and value.device_mesh == mesh and value.placements == placements):
+        whole = value.full_tensor() if isinstance(value, DTensor) else value
+        value = distribute_tensor(whole.to(target.device), mesh, placements, src_data_rank=None)
+    target.to_local().copy_(value.to_local().to(target.device))  # 8-bit state is made on its own device
 
 
 def decoder_layers(network: nn.Module) -> nn.ModuleList:

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import AdamW, Optimizer
 
 from verl_core.config.errors import UserError
 from verl_core.training.fsdp.host_adamw import HostAdamW
-from verl_core.training.fsdp.shard import local
+from verl_core.training.fsdp.shard import copy_into, local
 
 
 def check_names(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
@@ -28,19 +27,6 @@ def check_names(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
             f"the state is not this model's: {'; '.join(sorted(wrong)[:3])}{more}",
             hint="resume with the model.path and model.override_config the checkpoint was written with",
         )
-
-
-@torch.no_grad()
-def copy_into(target: Tensor, value: Tensor) -> None:
-    """Copies between tensors of any placement; a plain `value` holds the whole tensor on every rank."""
-    if not isinstance(target, DTensor):
-        target.copy_(value.full_tensor() if isinstance(value, DTensor) else value)
-        return
-    mesh, placements = target.device_mesh, target.placements
-    if not (isinstance(value, DTensor) and value.device_mesh == mesh and value.placements == placements):
-        whole = value.full_tensor() if isinstance(value, DTensor) else value
-        value = distribute_tensor(whole.to(target.device), mesh, placements, src_data_rank=None)
-    target.to_local().copy_(value.to_local().to(target.device))  # 8-bit state is made on its own device
 
 
 def optimizer_tensors(optimizers: list[Optimizer], names: Mapping[Tensor, str]) -> dict[str, Tensor]:
