@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from rlx import jobs
-from rlx.commands.eval import _check_source, _resolve
+from rlx.commands.eval import _resolve
 from rlx.env import lockfile
+from rlx.eval_sources import run_of
 from verl_core.config import write
 from verl_core.config.compose import resolve
 
@@ -88,11 +89,11 @@ def test_options_become_words():
 
 def test_a_checkpoint_inside_a_run_finds_the_run(checkpointed_run):
     inside = checkpointed_run / "checkpoints" / "global_step_1"
-    assert _check_source(str(inside)) == checkpointed_run
+    assert run_of(str(inside)) == checkpointed_run
     link = checkpointed_run.parent / "best"
     link.symlink_to(inside)
-    assert _check_source(str(link)) == checkpointed_run
-    assert _check_source(str(checkpointed_run.parent)) is None
+    assert run_of(str(link)) == checkpointed_run
+    assert run_of(str(checkpointed_run.parent)) is None
 
 
 def test_a_run_is_evaluated_as_it_was_configured_and_a_model_with_the_hf_engine(

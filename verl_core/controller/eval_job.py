@@ -1,122 +1,150 @@
-"""What `rlx eval` becomes: `python -m verl_core.controller.eval_job SOURCE --config FILE [--data FILE] [--out FILE]`.
+"""What `rlx eval` becomes: `python -m verl_core.controller.eval_job SOURCE... --config FILE [--config FILE]
+[--data FILE] [--seed N] [--out FILE] [--json] [-v]`.
 
-SOURCE is a Hugging Face folder or hub name, a run directory (its newest whole checkpoint), or a checkpoint. Answers are
-generated and scored by the same parts that training validates with.
+SOURCE is a Hugging Face folder or hub name, a run directory (its newest whole checkpoint), or a checkpoint; there is
+one --config for each. Answers are generated and scored by the same parts that training validates with.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import errno
 import json
-import os
 import sys
-from contextlib import AsyncExitStack
-from dataclasses import asdict, replace
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, AsyncExitStack, nullcontext
+from dataclasses import replace
+from itertools import batched
 from pathlib import Path
-
-from rich.console import Console
+from typing import TYPE_CHECKING
 
 from verl_core.config.effective import effective
 from verl_core.config.errors import UserError
 from verl_core.config.process import run_job
-from verl_core.config.schema import ModelConfig, RlxConfig
+from verl_core.config.schema import RlxConfig
 from verl_core.config.write import load
+from verl_core.controller.eval_answers import AnswerFile, Row, answer_in, row_of
+from verl_core.controller.eval_report import Progress, print_differences, print_statistics, talk
+from verl_core.controller.eval_statistics import Groups, differences, statistics
 
-talk = Console(stderr=True, highlight=False, soft_wrap=True)
+if TYPE_CHECKING:
+    from verl_core.controller.eval_source import Candidate
 
 
 def main(argv: list[str]) -> int:
+    args = _parser().parse_args(argv)
+    with _answer_file(args.out) as file:  # refused before torch is loaded, and minutes spent on answers to be lost
+        from transformers.utils import logging as hf_logging
+
+        from verl_core.controller.eval_source import find
+
+        hf_logging.disable_progress_bar()
+        configs = [_generation_only(load(path), args.data) for path in args.config]
+        seed = configs[0].trainer.seed if args.seed is None else args.seed
+        candidates = [find(source, config, seed) for source, config in zip(args.sources, configs, strict=True)]
+        _require_different(candidates)
+        groups = asyncio.run(evaluate(candidates, seed, file))
+    _report(candidates, groups, seed, args.json)
+    return 0
+
+
+def _answer_file(path: Path | None) -> AbstractContextManager[AnswerFile | None]:
+    return nullcontext() if path is None else AnswerFile(path)
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m verl_core.controller.eval_job")
-    parser.add_argument("source")
-    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("sources", nargs="+", metavar="SOURCE")
+    parser.add_argument("--config", type=Path, action="append", required=True, help="one for each source")
     parser.add_argument("--data", action="append", help="prompts instead of data.val_files; may be repeated")
-    parser.add_argument("--out", type=Path, help="write every answer with its score, one JSON object a line")
+    parser.add_argument("--seed", type=int, help="of the answers' draws; default: trainer.seed")
+    parser.add_argument("--out", type=Path, help="keep every answer with its score, one JSON object a line")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")
-    args = parser.parse_args(argv)
-    if args.out:
-        _make_room(args.out)  # before minutes are spent on answers that could not be kept
-    config = load(args.config)
-    if args.data:
-        config = replace(config, data=replace(config.data, val_files=args.data))
-    # Only generation runs here: no critic, no reference.
+    return parser
+
+
+def _generation_only(config: RlxConfig, data: list[str] | None) -> RlxConfig:
+    """The effective configuration without critic and reference, with `data` for the prompts where it is given."""
+    if data:
+        config = replace(config, data=replace(config.data, val_files=data))
     config = effective(config)
-    config = replace(
+    return replace(
         config,
         actor=replace(config.actor, use_kl_loss=False),
         algorithm=replace(config.algorithm, use_kl_in_reward=False),
         critic=replace(config.critic, enable=False),
     )
-    from transformers.utils import logging as hf_logging
-
-    hf_logging.disable_progress_bar()
-    metrics, answers = asyncio.run(evaluate(config, args.source))
-    if args.out:
-        args.out.write_text("".join(json.dumps(a, ensure_ascii=False) + "\n" for a in answers), encoding="utf-8")
-    if args.json:
-        print(json.dumps({"source": args.source, "answers": len(answers), "metrics": metrics}))
-    else:
-        for name, value in metrics.items():
-            print(f"{name}  {value:.4f}")
-    return 0
 
 
-def _make_room(out: Path) -> None:
-    """Makes the folder of the answers' file. Raises UserError when the file could not be written there."""
-    try:
-        if out.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        out.parent.mkdir(parents=True, exist_ok=True)
-        if not os.access(out if out.exists() else out.parent, os.W_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-    except OSError as error:
-        raise UserError(f"--out {out} cannot be written: {error.strerror}", "name another file") from error
+def _require_different(candidates: Sequence[Candidate]) -> None:
+    """Two names of the same weights would be one line in a file, and a difference of nothing."""
+    seen: dict[str, Candidate] = {}
+    for candidate in candidates:
+        if other := seen.get(candidate.depends["model"]):
+            raise UserError(f"{other.label} and {candidate.label} are the same weights", "name two that differ")
+        seen[candidate.depends["model"]] = candidate
 
 
-async def evaluate(config: RlxConfig, source: str) -> tuple[dict[str, float], list[dict]]:
-    """Validation metrics of a model on the configuration's validation prompts, and every answer."""
-    from verl_core.controller.run import Generation
+async def evaluate(candidates: Sequence[Candidate], seed: int, file: AnswerFile | None) -> list[Groups]:
+    """The scored answers of each candidate, n a prompt, in the order of its prompts. Those in `file` are not generated
+    again; new ones are in it as soon as their chunk is done."""
+    there: list[list[list[Row]]] = file.resume(candidates) if file else [[] for _ in candidates]
+    results: list[Groups] = []
+    for candidate, groups in zip(candidates, there, strict=True):
+        if groups:
+            talk.print(f"{candidate.label}: {len(groups)} of {len(candidate.prompts)} questions are answered already")
+        if len(groups) < len(candidate.prompts):
+            await _answer(candidate, groups, seed, file)
+        results.append([[answer_in(row) for row in group] for group in groups])
+    return results
 
-    folder, checkpoint, model = _locate(source, config.model)
-    config = replace(config, model=model)
+
+async def _answer(candidate: Candidate, groups: list[list[Row]], seed: int, file: AnswerFile | None) -> None:
+    """Answers the prompts after the first len(groups); extends `groups`."""
+    generation, left = candidate.generation, candidate.prompts[len(groups) :]
     async with AsyncExitStack() as stack:
-        generation = Generation(config, folder, blank=checkpoint is not None)
-        prompts = generation.val_prompts()
-        if prompts is None:
-            raise UserError("no prompts to evaluate on", "give --data FILE")
         await generation.start(stack)
-        if checkpoint is not None:
-            await generation.actor.load(str(checkpoint))
+        generation.scorers.check({row.data_source for row in candidate.prompts})
+        if candidate.checkpoint is not None:
+            await generation.actor.load(str(candidate.checkpoint))
         await generation.rollout.push_weights(0)
-        metrics, groups = await generation.validator(prompts).run()
-    answers = [
-        {"prompt": row.prompt, **{k: v for k, v in asdict(t).items() if k in ("sample", "reward", "finish")}, **t.meta}
-        for row, group in zip(prompts.take(range(len(groups))), groups, strict=True)
-        for t in group
+        generation.maker.seed = seed
+        validator = generation.validator(candidate.dataset)
+        progress = stack.enter_context(Progress(candidate.label, len(candidate.prompts), len(groups)))
+        for prompts in batched(left, candidate.chunk):
+            made = await validator.answer(prompts)
+            new = [[row_of(t, p, candidate, seed) for t in own] for p, own in zip(prompts, made, strict=True)]
+            if file:
+                file.add(new)
+            groups += new
+            progress.advance(len(prompts), sum(row["tokens"] for group in new for row in group))
+
+
+def _report(candidates: Sequence[Candidate], groups: Sequence[Groups], seed: int, as_json: bool) -> None:
+    from verl_core.controller.validate import validation_metrics
+
+    base, others = candidates[0], candidates[1:]
+    tables = [statistics(own, seed) for own in groups]
+    against = [differences(groups[0], own, seed) for own in groups[1:]]
+    if not as_json:
+        for candidate, table in zip(candidates, tables, strict=True):
+            print_statistics(candidate.label, table)
+        for candidate, table in zip(others, against, strict=True):
+            print_differences(candidate.label, base.label, table)
+        return
+    scored = [
+        {
+            "source": candidate.name,
+            "checkpoint": candidate.checkpoint and str(candidate.checkpoint),
+            "answers": sum(map(len, own)),
+            "metrics": validation_metrics(own, seed),
+            "statistics": table,
+        }
+        for candidate, own, table in zip(candidates, groups, tables, strict=True)
     ]
-    return metrics, answers
-
-
-def _locate(source: str, model: ModelConfig) -> tuple[str, Path | None, ModelConfig]:
-    """The Hugging Face folder of architecture and tokenizer, the checkpoint whose weights to load over it, and the
-    model's settings with the adapter that this checkpoint has."""
-    from verl_core.checkpoint.adapter import base_folder, settings_of
-    from verl_core.checkpoint.find import find_checkpoint, require_undamaged
-    from verl_core.models.adapter_folder import is_adapter
-    from verl_core.models.pretrained import resolve
-
-    path = Path(source).expanduser()
-    if path.is_dir() and not (path / "config.json").exists():
-        checkpoint = find_checkpoint(path)
-        require_undamaged(checkpoint, ("actor/",))
-        trained = checkpoint / "actor" / "weights"
-        folder = base_folder(checkpoint, "actor") if is_adapter(trained) else checkpoint / "actor" / "huggingface"
-        return str(folder), checkpoint, settings_of(trained, model)
-    if model.lora_adapter_path is None:  # a fresh adapter would change nothing
-        model = replace(model, lora_rank=0)
-    return str(resolve(source)), None, model
+    pairs = [{"of": c.name, "to": base.name, "difference": d} for c, d in zip(others, against, strict=True)]
+    print(json.dumps({"sources": scored, "differences": pairs} if pairs else scored[0]))
 
 
 if __name__ == "__main__":

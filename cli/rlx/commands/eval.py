@@ -1,90 +1,157 @@
-"""`rlx eval`: become the job that scores a model or a run on validation prompts."""
+"""`rlx eval`: become the job that scores models and runs on held-out prompts."""
 
 import hashlib
-import re
+from dataclasses import replace
 from pathlib import Path
 
 import typer
 
-from rlx import jobs, run_records, text_files, ui
-from rlx.arguments import JSON_OPTION, VERBOSE_OPTION, existing, refuse_empty, refuse_unbuilt, say, split_words
+from rlx import eval_sources, jobs, text_files
+from rlx.arguments import (
+    FILE_OPTION,
+    JSON_OPTION,
+    VERBOSE_OPTION,
+    refuse_empty,
+    refuse_unbuilt,
+    say,
+    split_words,
+)
 from verl_core.config import write
 from verl_core.config.compose import PROJECT_FILE, Resolved, resolve
 from verl_core.config.effective import extras
 from verl_core.config.errors import EnvError, UserError
-from verl_core.config.files import cache_dir, user_path
+from verl_core.config.files import cache_dir
+from verl_core.config.schema import RlxConfig
 
 JOB = "verl_core.controller.eval_job"
-HUB_NAME = re.compile(r"[\w.\-]+/[\w.\-]+")
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
 
 @app.command("eval")
 def evaluate(
-    model: str = typer.Argument(..., metavar="MODEL_OR_RUN", help="A run, a checkpoint, a model folder or a hub name."),
-    words: list[str] = typer.Argument(
-        None, metavar="PROFILE | KEY=VALUE", help="How to sample and score; default: the run's own configuration."
+    source: str = typer.Argument(
+        ..., metavar="MODEL_OR_RUN", help="A run, a checkpoint, a model folder or a hub name."
     ),
-    data: Path = typer.Option(None, help="Prompts to score on; default: data.val_files."),
-    out: Path = typer.Option(None, help="File for the answers and their scores, one JSON object a line."),
+    words: list[str] = typer.Argument(
+        None,
+        metavar="MODEL_OR_RUN | PROFILE | KEY=VALUE",
+        help="More of them, to compare with the first; how to sample and score, by default as the run does.",
+    ),
+    data: list[str] = typer.Option(
+        None, help="Prompts: a file, a folder, or what `rlx prepare` made, e.g. gsm8k; default: data.val_files."
+    ),
+    n: int = typer.Option(None, "--n", min=1, help="Answers a question."),
+    temperature: float = typer.Option(None, min=0.0, help="0: greedy."),
+    top_p: float = typer.Option(None, help="Nucleus share, in (0, 1]."),
+    top_k: int = typer.Option(None, help="The k most probable tokens only; -1: all."),
+    max_tokens: int = typer.Option(None, min=1, help="Longest answer, in tokens."),
+    limit: int = typer.Option(None, min=1, help="Only the first this many questions."),
+    seed: int = typer.Option(None, min=0, help="Of the draws, ties and intervals; default: trainer.seed."),
+    engine: str = typer.Option(None, help="Rollout engine; default: the run's own, hf for a plain model."),
+    profile: str = typer.Option(None, help="The profile, where its name could be taken for a source's."),
+    file: Path = FILE_OPTION,
+    out: Path = typer.Option(None, help="Keep every answer, one JSON object a line; goes on after what is there."),
     as_json: bool = JSON_OPTION,
     verbose: bool = VERBOSE_OPTION,
 ) -> None:
     """Score a model or a run on validation prompts.
 
     A run brings its configuration along; a model folder or hub name needs a profile or an rlx.yaml for the prompts, the
-    scorer and the sampling (rollout.val_kwargs).
+    scorer and the sampling (rollout.val_kwargs). Of several, each is compared with the first, question by question.
 
-    Examples: `rlx eval runs/smoke/smoke-1`, `rlx eval my-model smoke`, `rlx eval Qwen/Qwen2.5-0.5B-Instruct gsm8k-ppo`.
+    Examples: `rlx eval runs/smoke/smoke-1`, `rlx eval my-model smoke`, `rlx eval my-model gsm8k-grpo --data gsm8k --n 8
+    --temperature 1 --out answers.jsonl`, `rlx eval my-model runs/gsm8k/gsm8k-grpo-1`.
     """
-    refuse_empty(model, "MODEL_OR_RUN")
-    run = _check_source(model)
-    if data is not None and not str(data).startswith("builtin:"):
-        existing(data, "--data")
-    resolved = _resolve(model, run, words or [])
+    refuse_empty(source, "MODEL_OR_RUN")
+    sources, rest = eval_sources.split(source, words or [])
+    runs = [eval_sources.run_of(each) for each in sources]
+    files = [eval_sources.prompts(each) for each in data or []]
+    if profile is not None:
+        refuse_empty(profile, "--profile")
+        rest = [*rest, profile]
+    rest += _settings(n, temperature, top_p, top_k, max_tokens, limit, engine)
+    resolved = _resolve(source, next(filter(None, runs), None), rest, file)
     say(resolved)
     refuse_unbuilt(resolved)
-    resolved.config.trainer.logger = ["console"]  # an evaluation reports to nobody: no tracker's extra is needed
-    options = jobs.options(config=_write_config(resolved), data=data, out=out, json=as_json)
+    _refuse_greedy(resolved.config, n, top_p, top_k)
+    configs = _configs(resolved, runs, rest, file)
+    options = [word for config in configs for word in jobs.options(config=_write_config(config))]
+    options += [word for each in files for word in jobs.options(data=each)]
+    options += jobs.options(seed=seed, out=out, json=as_json)
     uses_gpu = resolved.config.trainer.device != "cpu"
-    jobs.become(JOB, [model, *options, *(["-v"] if verbose else [])], extras(resolved.config), uses_gpu=uses_gpu)
+    jobs.become(JOB, [*sources, *options, *(["-v"] if verbose else [])], extras(configs[0]), uses_gpu=uses_gpu)
 
 
-def _check_source(model: str) -> Path | None:
-    """The run that `model` is or lies in, None for a plain model. UserError for a path that does not exist."""
-    if model.startswith("builtin:"):
-        return None
-    path = user_path(model, "MODEL_OR_RUN")
-    if path.exists():
-        places = (path.absolute(), path.resolve())  # a link to a checkpoint lies in no run, what it points to does
-        folders = (folder for place in places for folder in (place, *place.parents))
-        return next((folder for folder in folders if run_records.is_run(folder)), None)
-    if not HUB_NAME.fullmatch(model) or model.startswith("."):
-        raise UserError(f"there is no model or run at {model}", "`rlx runs ls` lists the runs here")
-    ui.note(f"{model} is no folder here: it is taken for a model of the Hugging Face hub")
-    return None
+def _settings(
+    n: int | None,
+    temperature: float | None,
+    top_p: float | None,
+    top_k: int | None,
+    max_tokens: int | None,
+    limit: int | None,
+    engine: str | None,
+) -> list[str]:
+    """The options as settings, which come after those of the command line."""
+    named = {
+        "rollout.val_kwargs.n": n,
+        "rollout.val_kwargs.temperature": temperature,
+        "rollout.val_kwargs.do_sample": None if temperature is None else str(temperature > 0).lower(),
+        "rollout.val_kwargs.top_p": top_p,
+        "rollout.val_kwargs.top_k": top_k,
+        "data.max_response_length": max_tokens,
+        "data.val_max_samples": limit,
+        "rollout.engine": engine,
+    }
+    return [f"{key}={value}" for key, value in named.items() if value is not None]
 
 
-def _resolve(model: str, run: Path | None, words: list[str]) -> Resolved:
+def _refuse_greedy(config: RlxConfig, n: int | None, top_p: float | None, top_k: int | None) -> None:
+    """UserError for options that change nothing where every token is the most probable one."""
+    val = config.rollout.val_kwargs
+    idle = [f"--n {n}"] if n is not None and n > 1 else []
+    idle += [f"--{name} {value}" for name, value in (("top-p", top_p), ("top-k", top_k)) if value is not None]
+    if idle and not (val.do_sample and val.temperature > 0):
+        raise UserError(
+            f"{' and '.join(idle)} says nothing about greedy answers, which are all alike", "--temperature 1"
+        )
+
+
+def _resolve(source: str, run: Path | None, words: list[str], file: Path | None = None) -> Resolved:
     """The run's configuration, or the named profile's; a profile is evaluated with the hf engine unless a key says
     otherwise, because that engine needs nothing beside the training back end."""
     profile, overrides = split_words(words)
-    if profile is None and run is not None:
+    if profile is None and file is None and run is not None:
         resolved = resolve(None, overrides, run / "config.yaml")
         # that file sets every key, so what it says about keys without effect is news to nobody
         resolved.warnings = [text for text in resolved.warnings if str(run / "config.yaml") not in text]
         return resolved
-    if profile is None and not Path(PROJECT_FILE).is_file():
-        raise UserError(f"{model} is not a run, so it needs a profile", f"rlx eval {model} PROFILE (`rlx profile ls`)")
+    if profile is None and file is None and not Path(PROJECT_FILE).is_file():
+        raise UserError(
+            f"{source} is not a run, so it needs a profile", f"rlx eval {source} PROFILE (`rlx profile ls`)"
+        )
     if not any(word.partition("=")[0].endswith(("rollout.engine", "rollout.name")) for word in overrides):
         overrides.append("rollout.engine=hf")
-    return resolve(profile, overrides)
+    return resolve(profile, overrides, file)
 
 
-def _write_config(resolved: Resolved) -> Path:
+def _configs(resolved: Resolved, runs: list[Path | None], words: list[str], file: Path | None) -> list[RlxConfig]:
+    """One configuration a source: all sample and score alike, and where that is as a run does, each run has its own
+    model section (its template, its adapter). An evaluation reports to nobody: no tracker's extra is needed."""
+    resolved.config.trainer.logger = ["console"]
+    profile, overrides = split_words(words)
+    own_models = profile is None and file is None
+    return [
+        replace(resolved.config, model=resolve(None, overrides, run / "config.yaml").config.model)
+        if run is not None and own_models
+        else resolved.config
+        for run in runs
+    ]
+
+
+def _write_config(config: RlxConfig) -> Path:
     """Write the configuration where the job reads it: the cache folder, under its digest, so that it stays one file."""
-    text = write.dump(write.of_run(resolved.config))
+    text = write.dump(write.of_run(config))
     path = cache_dir() / "eval" / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.yaml"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
