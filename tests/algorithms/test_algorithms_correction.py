@@ -226,6 +226,7 @@ def test_ratios_beyond_every_exponent_stay_finite():
     assert factor_N.tolist() == [0, 0, 0] and all(map(math.isfinite, metrics.values()))
     weight_N, _ = correct(batch, Weights("token", None, 1e12), [])
     assert weight_N.tolist() == pytest.approx([math.exp(20), math.exp(-20), 1])
+    assert correct(batch, None, [rejection("token_k1", 1e9)])[0].tolist() == [1, 1, 1]  # e^20 is less
 
 
 @pytest.mark.parametrize("value", [NAN, -math.inf])
