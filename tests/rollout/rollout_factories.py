@@ -162,3 +162,12 @@ class Mirror:
 
 def mirror() -> Mirror:
     return Mirror()
+
+
+class Forgetful:
+    def generate(self, requests: Sequence[TokenRequest]) -> list[Completion]:
+        return [Completion(r.request_id, [], [], [], "stop") for r in requests[1:]]
+
+
+def forgetful() -> Forgetful:
+    return Forgetful()

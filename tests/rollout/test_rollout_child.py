@@ -53,6 +53,11 @@ def test_requests_cross_the_border_unchanged():
         assert engine.generate(requests)[0].extras["seen"] == repr(requests[0])
 
 
+def test_an_answer_too_few_is_an_error_not_a_hang():
+    with child("rollout_factories:forgetful") as engine, pytest.raises(RunError, match="answered wrongly"):
+        engine.generate([ask("a"), ask("b")])
+
+
 def test_many_threads_call_at_the_same_time():
     with clockwork(token_s=0.02) as engine, ThreadPoolExecutor(16) as threads:
         start = time.monotonic()
@@ -134,8 +139,8 @@ def test_a_start_that_fails_says_why(factory, kind, message):
 
 
 def test_a_start_that_takes_too_long_is_ended_with_its_last_words():
-    with pytest.raises(RunError, match=r"not ready after 0.5 s\n  compiling"):
-        child("rollout_factories:takes_long", start_s=0.5)
+    with pytest.raises(RunError, match=r"not ready after 4 s\n  compiling"):
+        child("rollout_factories:takes_long", start_s=4.0)
     assert not own_descendants()
 
 

@@ -229,8 +229,11 @@ class ChildEngine:
                 call = self._open.pop(head["id"])
             if "error" in head:
                 call.future.set_exception(from_wire(head["error"]))
-            else:
+                return
+            try:
                 call.future.set_result(call.read(head, arrays))
+            except ValueError as error:  # more or fewer completions than requests
+                call.future.set_exception(RunError(f"the rollout engine {self.name} answered wrongly: {error}"))
 
     def _give_up(self, error: EngineLost) -> None:
         with self._lock:
