@@ -1,0 +1,71 @@
+"""Engines that need a start of their own: two ranks and tied embeddings, an adapter, a head size that is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from rollout_models import build, request
+from rollout_vllm import VOCABULARY, config, defined_logps, interpreter, vllm_child, write
+
+from verl_core.config.errors import RunError, UserError
+from verl_core.rollout.protocol import TokenRequest
+
+pytestmark = pytest.mark.slow
+
+
+def asked(count: int = 6) -> list[TokenRequest]:
+    draw = torch.Generator().manual_seed(0)
+    prompts = torch.randint(8, VOCABULARY, (count, 7), generator=draw).tolist()
+    return [request(str(i), tuple(ids), seed=i, max_tokens=16, temperature=0.8) for i, ids in enumerate(prompts)]
+
+
+def assert_log_probs(engine, model, version: int) -> None:
+    requests = asked()
+    for one, got in zip(requests, engine.generate(requests), strict=True):
+        assert set(got.versions) == {version}
+        expected = defined_logps(model, one, got).float()
+        torch.testing.assert_close(torch.tensor(got.logps), expected, atol=2e-5, rtol=0)
+
+
+def test_two_ranks_take_tied_weights_in_buckets(tmp_path: Path):
+    tied = {"tie_word_embeddings": True}
+    model = write(tmp_path, **tied)
+    with vllm_child(tmp_path, interpreter(), tensor_parallel_size=2) as engine:
+        assert_log_probs(engine, model, 0)  # the folder's weights
+        for version in (1, 2):
+            model = build(config(**tied), seed=version)
+            engine.update_weights(model.named_parameters(), version)
+            assert_log_probs(engine, model, version)
+
+
+def test_an_adapter_is_served_and_replaced(tmp_path: Path):
+    base = write(tmp_path / "base")
+    folders = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        rule = LoraConfig(r=4, lora_alpha=16, target_modules=["q_proj", "v_proj", "down_proj"], init_lora_weights=False)
+        model = get_peft_model(build(config()), rule)
+        model.save_pretrained(tmp_path / f"adapter{seed}")
+        folders.append((str(tmp_path / f"adapter{seed}"), model))
+    with vllm_child(tmp_path / "base", interpreter(), lora=folders[0][0]) as engine:
+        for version, (folder, model) in enumerate(folders):
+            if version:
+                engine.call("load_adapter", folder, version).result()
+            requests = asked()
+            for one, got in zip(requests, engine.generate(requests), strict=True):
+                assert set(got.versions) == {version}
+                logps = torch.tensor(got.logps)
+                with_adapter = (defined_logps(model, one, got).float() - logps).abs().mean()
+                without = (defined_logps(base, one, got).float() - logps).abs().mean()
+                assert with_adapter < 2e-5 < 0.1 < without
+        with pytest.raises(RunError, match="serves an adapter"):
+            engine.update_weights(base.named_parameters(), 5)
+
+
+def test_a_head_size_that_the_cpu_lacks_is_a_line(tmp_path: Path):
+    write(tmp_path, head_dim=24)
+    with pytest.raises(UserError, match="heads have 24 dimensions; on the CPU vllm knows 32, 64"):
+        vllm_child(tmp_path, interpreter())
