@@ -55,9 +55,7 @@ def train(
     run_dir = rundir.start(resolved, resume, environment=str(python.parent.parent))
     _say_start(resolved, run_dir, resume)
     trainer = resolved.config.trainer
-    launch.run_in(
-        python, dry_runs.JOB, [str(run_dir), *job_args], trainer.num_threads or 1
-    )
+    launch.run_in(python, dry_runs.JOB, [str(run_dir), *job_args], trainer.num_threads or 1)
 
 
 def _show(preview: dry_runs.Preview, as_json: bool) -> None:
