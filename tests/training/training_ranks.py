@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +36,14 @@ def write(folder: Path, config: type[PretrainedConfig], **override: Any) -> Path
 
 def engine_of(folder: Path, role: str = "actor", micro: MicroBatching | None = None, **options: Any) -> FsdpEngine:
     """On all ranks of the process group, or one alone. Options: `split` (ulysses_sequence_parallel_size), `device`,
-    `checkpointing`, `share_prompt`, FsdpConfig's."""
+    `checkpointing`, `share_prompt`, `optimizer`, FsdpConfig's."""
     local_rank = dist.get_rank() if dist.is_initialized() else 0
     platform = current(options.pop("device", "cpu"), local_rank)
     cls = CriticConfig if role == "critic" else ActorConfig
     checkpointing, split = options.pop("checkpointing", False), options.pop("split", 1)
     share = options.pop("share_prompt", False)
-    settings = cls(optim=SMOOTH, fsdp_config=FsdpConfig(**options), grad_clip=1e3, ulysses_sequence_parallel_size=split)
+    optim = replace(SMOOTH, optimizer=options.pop("optimizer", "adamw"))
+    settings = cls(optim=optim, fsdp_config=FsdpConfig(**options), grad_clip=1e3, ulysses_sequence_parallel_size=split)
     return FsdpEngine(
         ModelConfig(path=str(folder), enable_gradient_checkpointing=checkpointing),
         settings,

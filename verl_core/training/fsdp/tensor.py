@@ -55,7 +55,7 @@ def _divide_layer(
 ) -> None:
     whole = set()  # children of the layer that work on whole rows
     for name, module in layer.named_modules():
-        style = plan.get(name)
+        style = _style(plan, name)
         if name.rpartition(".")[2] == EXPERTS and (style or any(n.startswith(f"{name}.") for n in plan)):
             divide_experts(module, division, key)
             own_experts(module, ranks)
@@ -69,6 +69,11 @@ def _divide_layer(
     for child in whole:
         _check_all_divided(layer.get_submodule(child), plan, child, division, fault)
         _on_whole_rows(layer.get_submodule(child), ranks)
+
+
+def _style(plan: dict[str, str], name: str) -> str | None:
+    """A module's. A shared expert, which plans may leave out, is cut as the feed-forward of layers without experts."""
+    return plan.get(name) or plan.get(name.replace("shared_expert.", ""))
 
 
 def _divide_columns(layer: nn.Linear, division: Division, what: str) -> None:
@@ -113,9 +118,9 @@ def _check_all_divided(module: nn.Module, plan: dict[str, str], place: str, divi
     """What is not divided must not add to the sum, on each rank once more: norms of heads and routers do not."""
     for name, child in module.named_modules():
         path = f"{place}.{name}" if name else place
-        alike = plan.get(path) in ALIKE or path.rpartition(".")[2] in ROUTERS
+        alike = _style(plan, path) in ALIKE or path.rpartition(".")[2] in ROUTERS
         for parameter, tensor in child.named_parameters(recurse=False):
-            biased_rows = parameter == "bias" and plan.get(path) in ROWS
+            biased_rows = parameter == "bias" and _style(plan, path) in ROWS
             if tensor not in division.dims and not alike and not biased_rows:
                 raise UserError(f"{fault} does not name {path}.{parameter}", PLAIN)
 
