@@ -22,6 +22,8 @@ KEYS = {
     "actor.ppo_micro_batch_size_per_gpu": SIZES,
     "actor.ulysses_sequence_parallel_size": SIZES,
     "actor.fsdp_config.fsdp_size": st.sampled_from([-1, 2, 4]),
+    "actor.fsdp_config.tensor_parallel_size": SIZES,
+    "actor.fsdp_config.expert_parallel_size": SIZES,
     "actor.fsdp_config.model_dtype": st.sampled_from(["float32", "bfloat16"]),
     "actor.fsdp_config.param_offload": st.booleans(),
     "actor.megatron.tensor_model_parallel_size": SIZES,

@@ -68,6 +68,9 @@ def _fsdp(e: RlxConfig, role: str) -> Iterator[Change]:
         yield Change({f"{role}.fsdp_config.fsdp_size": -1})
     for times in (2, 4):
         yield Change({f"{role}.ulysses_sequence_parallel_size": section.ulysses_sequence_parallel_size * times})
+    tensor, expert = section.fsdp_config.tensor_parallel_size, section.fsdp_config.expert_parallel_size
+    yield Change({f"{role}.fsdp_config.tensor_parallel_size": tensor * 2})
+    yield Change({f"{role}.fsdp_config.expert_parallel_size": expert * 2})
     recomputes = (
         e.model.enable_gradient_checkpointing if role == "actor" else e.critic.model.enable_gradient_checkpointing
     )

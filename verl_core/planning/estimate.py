@@ -102,7 +102,8 @@ def _mesh_lines(role: Role) -> Iterator[str]:
     m: Mesh = role.mesh
     if not m.megatron:
         shape = f"{role.name}: FSDP2, {m.ranks // m.shards} x {m.shards} (replicas x shards)"
-        yield shape + (f", sequences over {m.sp}" if m.sp > 1 else "")
+        sizes = {f"layers in {m.tp} parts": m.tp, f"experts over {m.ep}": m.ep, f"sequences over {m.sp}": m.sp}
+        yield ", ".join([shape, *(words for words, size in sizes.items() if size > 1)])
         return
     sizes = f"tp {m.tp} x cp {m.cp} x ep {m.ep} x dp {m.dp} x pp {m.pp}"
     yield f"{role.name}: Megatron, {sizes}, order tp-cp-ep-dp-pp"
@@ -138,7 +139,7 @@ def _notes(system: System, engine: EnginePlan | None) -> Iterator[str]:
     for role in system.roles:
         m = role.mesh
         if role.trained and not m.megatron and m.shards > 1 and role.update.count > 1:
-            whole = f"{4 * role.trained / 1e9:.1f} GB in float32"
+            whole = f"{4 * sum(count for count, _ in role.reduced) / 1e9:.1f} GB in float32"
             yield (
                 f"{role.name}: gradients are reduced after each of the {role.update.count} micro-batches of a "
                 f"mini-batch, since all of them would take {whole} on every GPU"

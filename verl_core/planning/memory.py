@@ -37,7 +37,9 @@ def gradients(role: Role, stage: Stage) -> float:
     m = role.mesh
     if m.megatron:
         return parameters(role, stage) / role.stored * 4
-    return 4.0 * role.trained / (m.shards if role.update.count == 1 or role.reduces_each else 1)
+    if role.update.count == 1 or role.reduces_each:
+        return 4.0 * role.trained / m.shards
+    return 4.0 * sum(count for count, _ in role.reduced)
 
 
 def standing_gradients(role: Role, stage: Stage) -> float:
@@ -98,6 +100,11 @@ def feed_forward_per_token(role: Role, layer: int) -> float:
     return b * (routed + tensors * s.shared_expert_ffn) + 8 * s.experts
 
 
+def rows_per_token(role: Role) -> float:
+    """What attention and feed-forward keep of the whole rows that FSDP's tensor-parallel ranks gather for them."""
+    return 2.0 * role.compute * role.shape.hidden if role.mesh.tp > 1 and not role.mesh.megatron else 0.0
+
+
 def flowing_per_token(role: Role, layer: int) -> float:
     """Gradients that pass through a layer at once: of the residual stream and the widest three of the feed-forward."""
     s = role.shape
@@ -129,18 +136,18 @@ def activations(role: Role, stage: Stage, micro: Micro) -> float:
     m, b = role.mesh, role.compute
     tokens = micro.tokens / m.split
     widest = max(stage.layers, key=lambda i: saved_per_token(role, i))
-    whole = saved_per_token(role, widest) * _tp_share(role)
+    whole = saved_per_token(role, widest) * _tp_share(role) + rows_per_token(role)
     working = flowing_per_token(role, widest) / m.tp
     if role.checkpointing:
         residual = b * role.shape.hidden / (m.tp if role.tokens_split_by_tp else 1)
         if role.selective:
-            residual += attention_per_token(role)
+            residual += attention_per_token(role) / m.tp
         elif role.compiled:  # keeps what attention returns
-            residual += b * role.shape.q_width + 4 * role.shape.heads
+            residual += (b * role.shape.q_width + 4 * role.shape.heads) / m.tp
         kept = residual * (2 if role.activations_in_host else len(stage.layers))
         working += whole
     else:
-        per_layer = [saved_per_token(role, i) * _tp_share(role) for i in stage.layers]
+        per_layer = [saved_per_token(role, i) * _tp_share(role) + rows_per_token(role) for i in stage.layers]
         kept = sum(sorted(per_layer)[-2:]) if role.activations_in_host else sum(per_layer)
     working *= tokens
     if role.kept_logits and not role.value_head:  # logits are gone when the last layer is differentiated
@@ -159,7 +166,8 @@ def activations_in_host(role: Role, stage: Stage, micro: Micro) -> float:
 
 def forward_activations(role: Role, stage: Stage, micro: Micro) -> float:
     widest = max(forward_per_token(role, i) for i in stage.layers)
-    return micro.tokens / role.mesh.split * widest / (role.mesh.tp if role.tokens_split_by_tp else 1)
+    widest = widest / (role.mesh.tp if role.tokens_split_by_tp else 1) + rows_per_token(role)
+    return micro.tokens / role.mesh.split * widest
 
 
 def logits(role: Role, stage: Stage, micro: Micro, backward: bool) -> float:
@@ -167,7 +175,7 @@ def logits(role: Role, stage: Stage, micro: Micro, backward: bool) -> float:
     if not stage.last:
         return 0.0
     answers = micro.answers / role.mesh.split
-    hidden = 2 * role.compute * role.shape.hidden * answers
+    hidden = 2 * role.compute * role.shape.hidden * answers / (1 if role.mesh.megatron else role.mesh.tp)
     if role.value_head:
         return hidden + 16 * answers
     elements = answers * role.shape.vocab / role.mesh.tp
@@ -202,8 +210,8 @@ def communication(role: Role, stage: Stage, micro: Micro, backward: bool) -> flo
         return own + buffers
     if m.ranks == 1:
         return own
-    largest = max(s.largest_layer, role.root_params)
-    gathered = float(b * (role.root_params + 2 * s.largest_layer if role.reshard else role.params))
+    largest = max(role.gathered_layer, role.root_params)
+    gathered = float(b * (role.root_params + 2 * role.gathered_layer if role.reshard else role.gathered_params))
     if m.shards > 1:
         gathered += b * largest
     if backward and not role.adapter:
@@ -211,6 +219,8 @@ def communication(role: Role, stage: Stage, micro: Micro, backward: bool) -> flo
         gathered += 4 * largest
     if m.sp > 1:
         gathered += 2 * b * micro.tokens / m.sp * (2 * s.q_width + 2 * s.kv_width)
+    if m.ep > 1:  # tokens on their way to experts and back
+        gathered += 2 * b * micro.tokens / m.sp * s.hidden * s.experts_per_token
     return own + gathered
 
 

@@ -1,4 +1,5 @@
-"""Which rank holds what. FSDP: replicas x shards of the whole model. Megatron: tensor, context, expert, data and
+"""Which rank holds what. FSDP: replicas x shards of the whole model, neighbouring shards with parts of its
+layers (tensor) or some of its experts. Megatron: tensor, context, expert, data and
 pipeline ranks in that order, tensor fastest (Megatron-Core's default order "tp-cp-ep-dp-pp")."""
 
 from dataclasses import dataclass
@@ -33,7 +34,8 @@ class Coordinates:
 
 @dataclass(frozen=True)
 class Mesh:
-    """Parallel sizes of one role on a pool. `shards` ranks share a copy of FSDP's parameters; Megatron's are 1."""
+    """Parallel sizes of one role on a pool. `shards` ranks share a copy of FSDP's parameters, `tp` or `ep` of them with a
+    part each; Megatron's are 1."""
 
     ranks: int
     per_node: int
@@ -127,6 +129,12 @@ def mesh_of(settings: ActorConfig | CriticConfig, pool: PoolConfig, shape: Model
             chunks=m.virtual_pipeline_model_parallel_size or 1,
             megatron=True,
         )
-    size = settings.fsdp_config.fsdp_size
-    shards = ranks if size == -1 else size
-    return Mesh(ranks, per_node, shards=shards, sp=settings.ulysses_sequence_parallel_size)
+    fsdp = settings.fsdp_config
+    return Mesh(
+        ranks,
+        per_node,
+        tp=fsdp.tensor_parallel_size,
+        ep=fsdp.expert_parallel_size if shape.experts else 1,
+        shards=ranks if fsdp.fsdp_size == -1 else fsdp.fsdp_size,
+        sp=settings.ulysses_sequence_parallel_size,
+    )

@@ -73,7 +73,8 @@ class Role:
     param_offload: bool
     optimizer_offload: bool
     tokens_split_by_tp: bool
-    """Megatron: norms and residuals are divided among tensor-parallel ranks too."""
+    """Norms and residuals are divided among tensor-parallel ranks too: FSDP's always, Megatron's by sequence_parallel.
+    """
     distributed_optimizer: bool
 
     @cached_property
@@ -89,6 +90,34 @@ class Role:
     def root_params(self) -> int:
         """What is gathered with the root and stays gathered: embedding, last norm, output layer."""
         return self.params - self.shape.layers_params
+
+    @cached_property
+    def gathered(self) -> list[tuple[float, int]]:
+        """What FSDP's ranks gather, and how many do it together: the whole model, or a rank's part of the layers or
+        experts, among those that have the same, and the rest."""
+        s, m = self.shape, self.mesh
+        experts = sum(s.expert_params(i) for i in range(s.layers))
+        if m.tp > 1:
+            return [(self.root_params, m.shards), (s.layers_params / m.tp, m.shards // m.tp)]
+        if m.ep > 1:
+            return [(self.params - experts, m.shards), (experts / m.ep, m.shards // m.ep)]
+        return [(self.params, m.shards)]
+
+    @property
+    def gathered_params(self) -> float:
+        return sum(count for count, _ in self.gathered)
+
+    @property
+    def gathered_layer(self) -> float:
+        """The largest layer as it is gathered."""
+        s, m = self.shape, self.mesh
+        experts = s.expert_params(s.layers - 1)
+        return (s.largest_layer - experts) / m.tp + experts / max(m.tp, m.ep)
+
+    @property
+    def reduced(self) -> list[tuple[float, int]]:
+        """Gradients that a backward pass makes, and the ranks that reduce them together."""
+        return self.gathered if self.trained == self.params else [(self.trained, self.mesh.shards)]
 
     @property
     def adapter(self) -> bool:
@@ -197,7 +226,7 @@ def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: 
         reduces_each=reduces_each,
         param_offload=offload.param_offload,
         optimizer_offload=offload.optimizer_offload,
-        tokens_split_by_tp=by_megatron and megatron.sequence_parallel,
+        tokens_split_by_tp=megatron.sequence_parallel if by_megatron else mesh.tp > 1,
         distributed_optimizer=megatron.use_distributed_optimizer,
     )
 

@@ -152,4 +152,6 @@ def _stepped(role: Role, stage: Stage) -> float:
 
 
 def _overlapped(role: Role, computing: float, communicating: float) -> float:
-    return computing + communicating if role.mesh.megatron else max(computing, communicating)
+    """FSDP's gathers run beside the layers; layers wait for what tensor- and expert-parallel ranks exchange."""
+    m = role.mesh
+    return computing + communicating if m.megatron or m.tp * m.ep > 1 else max(computing, communicating)

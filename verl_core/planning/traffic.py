@@ -74,6 +74,11 @@ def _way(per_node: int, group: int) -> str:
     return "link" if group <= per_node else "network"
 
 
+def _around(groups: list[tuple[float, int]]) -> float:
+    """Numbers that a rank sends when parameters are gathered, or their gradients reduced, among so many ranks each."""
+    return sum(count * (ranks - 1) / ranks for count, ranks in groups)
+
+
 def _passes(role: Role, stage: Stage, micro: Micro, backward: bool) -> Traffic:
     """Forward, and backward with recomputation, of all micro-batches of a share."""
     m, s, b = role.mesh, role.shape, role.compute
@@ -83,7 +88,7 @@ def _passes(role: Role, stage: Stage, micro: Micro, backward: bool) -> Traffic:
     moved: defaultdict[str, float] = defaultdict(float)
     if not m.megatron and m.shards > 1:
         gathers = 1 if role.gathers_once else micro.count * (2 if backward and role.reshard else 1)
-        moved[_way(m.per_node, m.shards)] += gathers * b * role.params * (m.shards - 1) / m.shards
+        moved[_way(m.per_node, m.shards)] += gathers * b * _around(role.gathered)
     if m.sp > 1:  # arXiv 2309.14509: queries, keys, values there and the output back
         width = 2 * s.q_width + 2 * s.kv_width
         moved[_way(m.per_node, m.sp)] += rounds * tokens * layers * b * width * (m.sp - 1) / m.sp
@@ -109,11 +114,10 @@ def _reduction(role: Role, stage: Stage) -> Traffic:
     if not m.megatron:
         if m.ranks == 1:
             return {}
-        whole = 4.0 * role.trained
         times = role.update.count if role.reduces_each else 1
-        moved = {_way(m.per_node, m.shards): times * whole * (m.shards - 1) / m.shards}
+        moved = {_way(m.per_node, m.shards): times * 4 * _around(role.reduced)}
         if m.ranks > m.shards:
-            moved = joined(moved, {_way(m.per_node, m.ranks): 2 * whole / m.shards})
+            moved = joined(moved, {_way(m.per_node, m.ranks): 2 * 4 * role.trained / m.shards})
         return moved
     if m.optimizer_ranks == 1:
         return {}
