@@ -49,4 +49,4 @@ def test_experts_are_not_gathered_where_they_are_dealt_out():
     assert parts.memory.parameters == plain.memory.parameters
     assert parts.memory.communication < plain.memory.communication  # although tokens travel
     assert parts.memory.gradients < plain.memory.gradients / 4
-    assert estimated(*MIXTURE, "actor.fsdp_config.expert_parallel_size=8").mesh[0].endswith("experts over 8")
+    assert estimated(*MIXTURE, "actor.fsdp_config.expert_parallel_size=8").pools[0].mesh[0].endswith("experts over 8")

@@ -102,8 +102,8 @@ def _mesh_lines(role: Role) -> Iterator[str]:
     m: Mesh = role.mesh
     if not m.megatron:
         shape = f"{role.name}: FSDP2, {m.ranks // m.shards} x {m.shards} (replicas x shards)"
-        sizes = {f"layers in {m.tp} parts": m.tp, f"experts over {m.ep}": m.ep, f"sequences over {m.sp}": m.sp}
-        yield ", ".join([shape, *(words for words, size in sizes.items() if size > 1)])
+        shared = {f"layers in {m.tp} parts": m.tp, f"experts over {m.ep}": m.ep, f"sequences over {m.sp}": m.sp}
+        yield ", ".join([shape, *(words for words, ranks in shared.items() if ranks > 1)])
         return
     sizes = f"tp {m.tp} x cp {m.cp} x ep {m.ep} x dp {m.dp} x pp {m.pp}"
     yield f"{role.name}: Megatron, {sizes}, order tp-cp-ep-dp-pp"

@@ -34,8 +34,8 @@ class Coordinates:
 
 @dataclass(frozen=True)
 class Mesh:
-    """Parallel sizes of one role on a pool. `shards` ranks share a copy of FSDP's parameters, `tp` or `ep` of them with a
-    part each; Megatron's are 1."""
+    """Parallel sizes of one role on a pool. `shards` ranks share a copy of FSDP's parameters, `tp` or `ep` of them with
+    a part each; Megatron's are 1."""
 
     ranks: int
     per_node: int
