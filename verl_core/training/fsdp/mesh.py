@@ -31,21 +31,17 @@ def device_meshes(
     platform: Platform, group: dist.ProcessGroup | None, role: str, shards: int, parts: int = 1, key: str = ""
 ) -> Meshes:
     """The meshes of `group`, else of all ranks: `shards` ranks share a copy (-1: all), and `parts` of them have one
-    part each; `key` is what they are called below the role. A process without a process group gets one of its own.
-    Raises UserError for ranks that do not divide."""
-    if group is None and not dist.is_initialized():
-        dist.init_process_group(platform.comm_backend, store=dist.HashStore(), rank=0, world_size=1)
+    part each; `key` is what they are called below the role. Raises UserError for ranks that do not divide."""
     ranks = _ranks(group)
-    if shards in (-1, len(ranks)):
-        copy = len(ranks)
+    copy = len(ranks) if shards == -1 else shards
+    _check(f"{role}.fsdp_config.fsdp_size", copy, len(ranks))
+    _check(f"{role}.{key}", parts, copy)
+    if copy == len(ranks):
         whole = DeviceMesh.from_group(group, platform.name) if group else init_device_mesh(platform.name, (copy,))
     else:
-        copy = shards
-        _check(f"{role}.fsdp_config.fsdp_size", copy, len(ranks))
         whole = _mesh(platform, torch.tensor(ranks).view(-1, copy), ("replica", "shard"))
     if parts == 1:
         return Meshes(whole)
-    _check(f"{role}.{key}", parts, copy)
     replicas = len(ranks) // copy
     sizes = (replicas, copy // parts, parts)[replicas == 1 :]
     names = ("replica", "shard", "part")[replicas == 1 :]
@@ -60,7 +56,7 @@ def sequence_split(group: dist.ProcessGroup | None, role: str, size: int) -> Spl
     UserError for ranks that do not divide."""
     if size == 1:
         return None
-    ranks = _ranks(group) if dist.is_initialized() else [0]
+    ranks = _ranks(group)
     _check(f"{role}.ulysses_sequence_parallel_size", size, len(ranks))
     return Split(_new_group(_neighbours(ranks, size)))
 
@@ -78,7 +74,7 @@ def _check(key: str, size: int, ranks: int) -> None:
 
 
 def _ranks(group: dist.ProcessGroup | None) -> list[int]:
-    return dist.get_process_group_ranks(group or dist.group.WORLD)
+    return dist.get_process_group_ranks(group or dist.group.WORLD) if dist.is_initialized() else [0]
 
 
 def _neighbours(ranks: list[int], size: int) -> list[int]:
