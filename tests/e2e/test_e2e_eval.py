@@ -70,6 +70,7 @@ def test_the_measures_are_what_the_kept_answers_say(rlx, warm_model: Path, tmp_p
     assert own["length"] == fmean(row["tokens"] for row in rows)
 
 
+@pytest.mark.slow
 def test_a_killed_evaluation_goes_on_and_ends_as_one_that_was_not(
     start, job, warm_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -108,6 +108,7 @@ def test_a_reference_on_a_pool_of_its_own_is_the_start_also_after_resume(rlx, sm
     same(split[3], one[3], ["actor/kl_loss", "actor/loss", "actor/grad_norm"])
 
 
+@pytest.mark.slow
 def test_a_critic_on_a_pool_of_its_own_changes_nothing(rlx, small, one_rank, tmp_path: Path):
     pools = "{main: {nodes: 1, gpus: 1}, values: {nodes: 1, gpus: 1}}"
     words = small("smoke-ppo", steps=2, trainer__experiment_name="split", cluster__pools=pools, critic__pool="values")

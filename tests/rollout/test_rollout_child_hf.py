@@ -98,6 +98,7 @@ def kills(folder: Path, count: int) -> None:
         assert pool.outstanding == [0, 0] and pool.restarts == len(refreshed) == count
 
 
+@pytest.mark.slow
 def test_a_kill_mid_generation_changes_no_token(folder):
     kills(folder, 1)
 
@@ -107,6 +108,7 @@ def test_twenty_kills_mid_generation_lose_and_double_no_request(folder):
     kills(folder, 20)
 
 
+@pytest.mark.slow
 def test_two_replicas_draw_unlike_samples_of_a_prompt_that_repeat(folder):
     """Case O8: replicas share no seed, and the split between them changes nothing."""
     requests = [request(str(i), prompt(0), seed=i, max_tokens=30, ignore_eos=True) for i in range(4)]
