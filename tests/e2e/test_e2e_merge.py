@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, AutoModelForTokenClassification, 
 from tests.e2e.conftest import run_dir_of
 
 
+@pytest.mark.slow
 def test_merge_answers_as_the_trainer_and_loads_with_no_key_missing(rlx, small, tmp_path: Path):
     words = small("smoke-ppo", steps=3, trainer__test_freq=-1, data__val_max_samples=50, data__train_batch_size=8)
     assert (done := rlx(*words)).returncode == 0, done.stderr

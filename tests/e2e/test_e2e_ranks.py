@@ -82,6 +82,7 @@ def test_a_rank_that_dies_ends_the_run_with_exit_5_instead_of_a_hang(rlx, small,
     assert "process died" in done.stderr and "hint:" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_what_a_rank_refuses_reaches_the_person_as_one_line(rlx, small, warm_model: Path, tmp_path: Path):
     torn = tmp_path / "torn"
     shutil.copytree(warm_model, torn)

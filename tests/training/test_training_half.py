@@ -66,6 +66,7 @@ def test_an_error_on_the_way_leaves_the_parameters(tmp_path):
     assert engine.step(make_batch(), NllEntropy(), totals(make_batch()))["actor/grad_norm"] > 0
 
 
+@pytest.mark.slow
 def test_bf16_follows_float32_compiled_and_not(tmp_path):
     folder, batch = write_model(tmp_path), make_batch()
     exact = make_engine(folder)
@@ -80,6 +81,7 @@ def test_bf16_follows_float32_compiled_and_not(tmp_path):
             assert metrics["actor/grad_norm"] == pytest.approx(want["actor/grad_norm"], rel=0.05)
 
 
+@pytest.mark.slow
 def test_compiled_layers_are_not_compiled_again_in_later_steps(tmp_path):
     engine = make_engine(
         write_model(tmp_path), fsdp=FsdpConfig(dtype="bfloat16", use_torch_compile=True), micro=MicroBatching(tokens=64)
