@@ -67,6 +67,18 @@ from verl_core.config.typed import leaf_types
             "one process, but rollout.pool is 'b', actor.pool 'main'",
         ),
         (
+            [
+                *("cluster.pools.main.gpus=1", "cluster.pools.b.gpus=1", "rollout.pool=b"),
+                *("rollout.engine=vllm", "weights.type=ipc"),
+            ],
+            "weights.type='ipc' .* on one device, but rollout.pool is 'b', actor.pool 'main'",
+        ),
+        (["rollout.engine=vllm", "rollout.temperature=2.5"], r"temperature=2.5 .*not in \[0.01, 2\]"),
+        (
+            ["rollout.engine=vllm", "rollout.val_kwargs.do_sample=true", "rollout.val_kwargs.temperature=0.001"],
+            r"rollout.val_kwargs.temperature=0.001 .*not in \[0.01, 2\]",
+        ),
+        (
             ["rollout.engine=vllm", "cluster.nproc=4", "rollout.tensor_model_parallel_size=3"],
             "does not divide the 4 ranks",
         ),

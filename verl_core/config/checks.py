@@ -17,6 +17,7 @@ from verl_core.config.effective import (
 )
 from verl_core.config.key_checks import Said, each_key
 from verl_core.config.no_effect import idle_keys
+from verl_core.config.ranges import VLLM_TEMPERATURES
 from verl_core.config.rollout_correction import rejections_of, weights_of
 from verl_core.config.schema import PoolConfig, RlxConfig
 
@@ -27,6 +28,7 @@ TOKEN_BUDGETS = {  # key: the count of sequences that excludes it
     "rollout.log_prob_max_token_len_per_gpu": "rollout.log_prob_micro_batch_size_per_gpu",
 }
 
+_ONE_POOL = {"inplace": "in one process", "ipc": "on one device"}  # transports that reach no other pool
 SHORTHAND = ("cluster.nproc", "cluster.nnodes", "cluster.n_gpus_per_node")
 
 
@@ -152,9 +154,14 @@ def _rollout(said: Said, e: RlxConfig) -> Iterator[str]:
     size = "rollout.tensor_model_parallel_size"
     if (e.weights.type == "inplace") != (r.engine == "hf"):
         yield f"{said('weights.type')}: inplace goes with rollout.engine=hf and with no other; {said('rollout.engine')}"
-    elif e.weights.type == "inplace" and r.pool != e.actor.pool and r.pool in e.cluster.pools:
+    elif e.weights.type in _ONE_POOL and r.pool != e.actor.pool and r.pool in e.cluster.pools:
         pools = f"rollout.pool is {r.pool!r}, actor.pool {e.actor.pool!r}"
-        yield f"{said('weights.type')} needs engine and actor in one process, but {pools}"
+        yield f"{said('weights.type')} needs engine and actor {_ONE_POOL[e.weights.type]}, but {pools}"
+    if r.engine == "vllm":
+        coldest, hottest = VLLM_TEMPERATURES
+        for key in ("rollout.temperature", *(["rollout.val_kwargs.temperature"] if r.val_kwargs.do_sample else [])):
+            if get(e, key) and not coldest <= get(e, key) <= hottest:
+                yield f"{said(key)} is not in [{coldest:g}, {hottest:g}], where {said('rollout.engine')} samples"
     if r.engine != "hf" and ranks % r.tensor_model_parallel_size:
         yield f"{said(size)} does not divide the {ranks} ranks of rollout.pool {r.pool!r}"
     if r.max_model_len is not None and r.max_model_len <= e.data.max_prompt_length:

@@ -104,6 +104,10 @@ RANGES: dict[str, tuple[str, tuple[float, ...]]] = {
     "trainer.profile_steps[*]": (_COUNT, ()),
     "trainer.profile_ranks[*]": (_NON_NEGATIVE, ()),
 }
+
+VLLM_TEMPERATURES = (0.01, 2.0)
+"""vLLM 0.26 raises what is colder to the first, 0 excepted, and refuses what is hotter than the second."""
+
 _PATTERNS = [
     (re.compile(re.escape(pattern).replace(r"\*", r".+")), interval, special)
     for pattern, (interval, special) in RANGES.items()

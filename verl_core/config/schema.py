@@ -290,7 +290,7 @@ class ClusterConfig:
 @dataclass
 class WeightsConfig:
     type: Literal["inplace", "ipc", "broadcast", "delta", "disk"] | None = None
-    """How new weights reach the rollout engine. inplace: same process (hf); ipc: CUDA handles on the same GPU;
+    """How new weights reach the rollout engine. inplace: same process (hf); ipc: memory shared on one device;
     broadcast: NCCL to GPUs of another pool; delta: only the changed values; disk: a shared folder. null: inplace for
     hf, ipc for another engine on the actor's pool, broadcast on a pool of its own."""
 

@@ -5,22 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from verl_core.config.errors import UserError
+from verl_core.config.ranges import VLLM_TEMPERATURES
 from verl_core.rollout.protocol import TokenRequest
 from verl_core.rollout.rows import Row
 
 if TYPE_CHECKING:
     from vllm import SamplingParams
 
-_COLDEST, _HOTTEST = 0.01, 2.0  # vLLM 0.26 raises colder requests to the first and refuses hotter ones
-
 
 def check_temperature(request: TokenRequest) -> None:
     """Raises UserError for a temperature that vLLM would change or refuse."""
-    temperature = request.sampling.temperature
-    if temperature and not _COLDEST <= temperature <= _HOTTEST:
+    temperature, (coldest, hottest) = request.sampling.temperature, VLLM_TEMPERATURES
+    if temperature and not coldest <= temperature <= hottest:
         raise UserError(
             f"request {request.request_id!r} has temperature {temperature:g}; vllm samples at 0 (greedy) or between "
-            f"{_COLDEST:g} and {_HOTTEST:g}",
+            f"{coldest:g} and {hottest:g}",
             "set rollout.temperature within that, or rollout.engine=hf",
         )
 
