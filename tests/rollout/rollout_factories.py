@@ -171,3 +171,25 @@ class Forgetful:
 
 def forgetful() -> Forgetful:
     return Forgetful()
+
+
+class Unfinished:
+    def generate(self, requests: Sequence[TokenRequest]) -> list[Completion]:
+        return [Completion(r.request_id, [], [], [], None) for r in requests]  # type: ignore[arg-type]
+
+
+def unfinished() -> Unfinished:
+    return Unfinished()
+
+
+class Garbled:
+    """Its process writes into the connection by itself."""
+
+    def generate(self, requests: Sequence[TokenRequest]) -> list[Completion]:
+        os.write(int(sys.argv[1]), b"\0\0\0\4abcd")
+        time.sleep(1000)
+        return []
+
+
+def garbled() -> Garbled:
+    return Garbled()

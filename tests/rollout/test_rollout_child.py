@@ -58,6 +58,24 @@ def test_an_answer_too_few_is_an_error_not_a_hang():
         engine.generate([ask("a"), ask("b")])
 
 
+def test_what_on_parts_raises_fails_its_call_alone():
+    def tell(parts):
+        raise ZeroDivisionError("in the caller's own code")
+
+    with clockwork(token_s=0.001) as engine:
+        with pytest.raises(ZeroDivisionError, match="own code"):
+            engine.generate([ask("a", tokens=100)], tell)
+        assert engine.generate([ask("b", tokens=150)])[0].ids == expected(ask("b", tokens=150))  # a's answer came too
+
+
+@pytest.mark.parametrize("factory", ["unfinished", "garbled"])
+def test_an_answer_that_cannot_be_read_is_an_error_not_a_hang(factory):
+    with child(f"rollout_factories:{factory}") as engine:
+        with pytest.raises(RunError, match="answered wrongly" if factory == "unfinished" else "cannot be read"):
+            engine.generate([ask("a")])
+        assert engine.alive == (factory == "unfinished")
+
+
 def test_many_threads_call_at_the_same_time():
     with clockwork(token_s=0.02) as engine, ThreadPoolExecutor(16) as threads:
         start = time.monotonic()

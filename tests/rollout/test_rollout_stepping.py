@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from rollout_children import until
 
 from verl_core.config.errors import RunError, UserError
 from verl_core.rollout.protocol import Sampling, TokenRequest
@@ -166,6 +168,26 @@ def test_a_failing_step_ends_every_call_and_every_later_one(loop):
     for call in (lambda: loop.run(rows(1, 1)), lambda: loop.pause("wait"), loop.health):
         with pytest.raises(RunError, match="the kernel failed"):
             call()
+
+
+def test_a_failure_before_a_job_is_its_error_and_that_of_who_pauses():
+    class Failing(Counter):
+        def settle(self) -> list[str]:
+            if self.broken:
+                time.sleep(0.05)  # the others come to wait meanwhile
+                raise ZeroDivisionError("the kernel failed")
+            return super().settle()
+
+    loop = StepLoop(Failing, "failing")
+    mine = rows(1, 10**5)
+    with ThreadPoolExecutor(3) as threads:
+        running = threads.submit(loop.run, mine)
+        until(lambda: loop.generating)
+        pausing = threads.submit(loop.pause, "wait")
+        loop.between_steps(lambda counter: setattr(counter, "broken", True))
+        job = threads.submit(loop.between_steps, lambda counter: None)
+        for call in (running, pausing, job):
+            assert "the kernel failed" in str(call.exception(20))
 
 
 def test_what_a_job_raises_reaches_its_caller_only(loop):

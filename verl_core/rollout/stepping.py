@@ -115,7 +115,11 @@ class StepLoop[S: Stepper]:
 
     def pause(self, mode: PauseMode) -> None:
         """Returns when the engine stands still: `abort` ends the running rows with what they have, `wait` lets them
-        finish, `keep` freezes them between two steps. Later calls wait for `resume` in every mode."""
+        finish, `keep` freezes them between two steps. Later calls wait for `resume` in every mode.
+
+        Raises:
+            RunError: the engine failed or was closed.
+        """
         with self._change:
             self._refuse_if_dead()
             self._paused = mode
@@ -124,6 +128,7 @@ class StepLoop[S: Stepper]:
             self._change.notify_all()
             if mode != "keep":
                 self._change.wait_for(lambda: not self._running or self._paused is None or self._closed)
+                self._refuse_if_dead()
         if mode == "keep":
             self.between_steps(lambda stepper: None)
 
@@ -177,10 +182,10 @@ class StepLoop[S: Stepper]:
             self._change.wait_for(self._something_to_do)
             if self._closed:
                 return False
-            jobs, self._jobs = self._jobs, deque()
-        if jobs:
+        if self._jobs:  # they stay in the queue meanwhile: should this fail, `_end` answers them
             self._ended(stepper.settle())
-        for job, answer in jobs:
+        while self._jobs:
+            job, answer = self._jobs.popleft()
             try:
                 answer.set_result(job(stepper))
             except BaseException as error:

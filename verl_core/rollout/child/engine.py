@@ -92,7 +92,7 @@ class ChildEngine:
 
     def generate(self, requests: Sequence[TokenRequest], on_parts: OnParts | None = None) -> list[Completion]:
         """As RolloutEngine.generate. `on_parts` hears of tokens on the way, where the engine tells them; it is called
-        in the reader's thread.
+        in the reader's thread; what it raises is raised here.
 
         Raises:
             EngineLost: the process has ended, or EngineStalled: it hung and was killed.
@@ -211,6 +211,10 @@ class ChildEngine:
             how = "was closed" if self._closing else self._process.how_it_ended()
             what = self._with_last_words(f"the rollout engine {self.name} {how}")
             self._give_up(EngineLost(what, _KILL_HINT if "SIGKILL" in how else "look at what it printed last"))
+        except Exception as error:  # no message of ours: what follows cannot be read either
+            self._process.end()
+            what = f"the rollout engine {self.name} sent what cannot be read ({error}) and was killed"
+            self._give_up(EngineLost(self._with_last_words(what), "look at what it printed last"))
 
     def _overdue_s(self) -> float:
         """Seconds since it should have given a sign of life; below 0 while there is time."""
@@ -223,17 +227,24 @@ class ChildEngine:
         if "parts_of" in head:
             call = self._open.get(head["parts_of"])
             if call is not None and call.on_parts is not None:
-                call.on_parts(unpack_parts(head, arrays))
+                try:
+                    call.on_parts(unpack_parts(head, arrays))
+                except Exception as error:  # the caller's own: its call fails, the others are still read
+                    self._open.pop(head["parts_of"])
+                    call.future.set_exception(error)
         elif "id" in head:
             with self._lock:
-                call = self._open.pop(head["id"])
+                call = self._open.pop(head["id"], None)
+            if call is None:  # failed already
+                return
             if "error" in head:
                 call.future.set_exception(from_wire(head["error"]))
                 return
             try:
                 call.future.set_result(call.read(head, arrays))
-            except ValueError as error:  # more or fewer completions than requests
-                call.future.set_exception(RunError(f"the rollout engine {self.name} answered wrongly: {error}"))
+            except Exception as error:  # more or fewer completions than requests, or half of one
+                what = f"{type(error).__name__}: {error}"
+                call.future.set_exception(RunError(f"the rollout engine {self.name} answered wrongly: {what}"))
 
     def _give_up(self, error: EngineLost) -> None:
         with self._lock:
