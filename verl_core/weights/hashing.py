@@ -85,6 +85,6 @@ def compare(sent: Mapping[str, int], held: Mapping[str, int]) -> None:
         if held.get(name) != value:
             how = "holds other bytes than were sent" if name in held else "does not hold it"
             raise RunError(
-                f"weights.verify: the engine {how}: {name}",
+                f"a verified transfer of weights failed, the engine {how}: {name}",
                 "an engine that keeps another dtype or layout than it is sent cannot be verified; check rollout.dtype",
             )

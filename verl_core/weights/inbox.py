@@ -28,7 +28,7 @@ class Receiver(Protocol):
     """The child's side of one transport."""
 
     hashes: dict[str, int]
-    """By name, once the stream has ended; empty without weights.verify."""
+    """By name, once the stream has ended; empty when the sender does not verify."""
 
     def stream(self, message: dict[str, Any], room: Room | None) -> Iterator[tuple[str, Tensor]]:
         """What arrives. Each tensor is valid until the next is asked for, with `room` until the next transfer."""
@@ -44,7 +44,7 @@ class Inbox:
         engine: the one that samples.
         device: where the engine's weights lie.
         keeps: the engine uses the tensors that it is given where they lie (hf) instead of copying them.
-        held: the engine's present weights by Hugging Face name, for weights.verify.
+        held: the engine's present weights by Hugging Face name, for verified transfers.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Inbox:
 
     def _verify(self, sent: dict[str, int]) -> None:
         if self._held is None:
-            raise RunError("weights.verify: this engine does not give its weights back", "set weights.verify=false")
+            raise RunError("the engine does not give its weights back, so that no transfer can be verified")
         compare(sent, hashes_of((name, tensor) for name, tensor in self._held() if name in sent))
 
     def _own(self, piece: Piece) -> Tensor:
