@@ -6,6 +6,7 @@ import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -13,7 +14,8 @@ from rollout_children import WAIT, hf_child, until, write_folder
 from rollout_models import EOS, FAMILY, build, engine_for, mixed_requests, prompt, request
 
 from verl_core.config.errors import UserError
-from verl_core.rollout.child import ChildEngine
+from verl_core.rollout.child import ChildEngine, memory
+from verl_core.rollout.child.shared_weights import mapped, written
 from verl_core.rollout.hf.child import make
 from verl_core.rollout.pool import ReplicaPool
 from verl_core.rollout.protocol import TokenRequest
@@ -56,7 +58,21 @@ def test_it_generates_as_the_engine_in_this_process_does_before_and_after_new_we
         tied = {**dict(second.named_parameters()), "lm_head.weight": second.lm_head.weight}
         engine.update_weights(tied.items(), 5)  # two names of one tensor
         assert engine.generate(requests)[0].versions[0] == 5
-    assert not list(Path("/dev/shm").glob("rlx-weights-*"))
+
+
+def test_weights_lie_in_files_without_a_name_in_memory_or_where_there_is_room(monkeypatch, tmp_path):
+    sent = {"a": torch.arange(6.0).view(2, 3).T, "b": torch.tensor(5), "none": torch.empty(0, 4)}
+    for name in ("memory", "disk"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr(memory, "MEMORY", tmp_path / "memory")
+    monkeypatch.setattr(memory.tempfile, "tempdir", str(tmp_path / "disk"))
+    for free, place in ((2**40, "memory"), (10, "disk")):
+        monkeypatch.setattr(memory.shutil, "disk_usage", lambda folder, free=free: SimpleNamespace(free=free))
+        with written(sent.items()) as files:
+            assert Path(files[0]).readlink().parent == tmp_path / place
+            held = dict(mapped(files))
+            assert not list(tmp_path.glob("*/*"))
+        assert held.keys() == sent.keys() and all(held[name].equal(sent[name]) for name in sent)
 
 
 def test_a_wrong_dtype_is_refused_by_name(folder):

@@ -17,11 +17,13 @@ from weights_engine import HERE, HoldingEngine, Weights, child, digests
 from weights_made import changes, random_bits, tensors
 
 from verl_core.config.errors import RunError
+from verl_core.rollout.child import memory
 from verl_core.weights.broadcast import BroadcastSender
 from verl_core.weights.delta.sender import DeltaSender
 from verl_core.weights.disk import DiskSender
 from verl_core.weights.inbox import Inbox
 from verl_core.weights.ipc import IpcSender
+from verl_core.weights.shared_memory import SharedBuffer, opened
 
 KINDS = ["broadcast", "delta", "disk", "ipc"]
 
@@ -233,11 +235,15 @@ def test_a_manifest_may_come_late_and_sizes_are_checked(tmp_path):
         inbox.weights_take(1, folder=str(place))
 
 
-def test_shared_memory_has_no_name_once_it_is_open(copying, tmp_path):
-    before = set(Path("/dev/shm").glob("rlx-weights-*"))
-    push = sender("ipc", [copying], tmp_path)
-    assert set(Path("/dev/shm").glob("rlx-weights-*")) <= before
-    push.close()
+def test_shared_buckets_lie_in_memory_without_a_name(monkeypatch, tmp_path):
+    monkeypatch.setattr(memory, "MEMORY", tmp_path)
+    buffer = SharedBuffer(torch.device("cpu"), 4096)
+    buffer.tensor.fill_(7)
+    there = opened(buffer.handle, torch.device("cpu"))
+    assert Path(buffer.handle["path"]).readlink().parent == tmp_path and not list(tmp_path.iterdir())
+    buffer.forget()
+    there[0] = 9
+    assert buffer.tensor.tolist() == [9] + [7] * 4095
 
 
 def test_an_engine_that_cannot_be_opened_is_an_error_at_once(tmp_path):

@@ -1,45 +1,36 @@
-"""Buckets that two processes of one machine see: CUDA memory by its IPC handle, host memory by a file in /dev/shm."""
+"""Buckets that two processes of one machine see: CUDA memory by its IPC handle, host memory by a file in
+memory."""
 
 from __future__ import annotations
 
-import os
-import tempfile
-from contextlib import suppress
-from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor
 
 from verl_core.config.errors import MachineError
-
-
-def _folder() -> str:
-    """In memory where the system has that."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+from verl_core.rollout.child.memory import memory_file, path_of
 
 
 class SharedBuffer:
     """`tensor`: flat uint8 of `size` bytes on `device`; `handle`: JSON by which another process opens it."""
 
     def __init__(self, device: torch.device, size: int):
-        self._path: Path | None = None
+        self._file: IO[bytes] | None = None
         self.handle: dict[str, Any]
         if device.type == "cuda":
             self.tensor = torch.empty(size, dtype=torch.uint8, device=device)
             self.handle = {"uuid": _uuid(self.tensor.device), "cuda": _cuda_handle(self.tensor)}
             return
-        file, name = tempfile.mkstemp(prefix="rlx-weights-", dir=_folder())
-        os.close(file)
-        self._path = Path(name)
-        self.tensor = torch.from_file(name, shared=True, size=size, dtype=torch.uint8)
-        self.handle = {"path": name, "size": size}
+        self._file = memory_file(2 * size)  # there are two of them, and neither takes memory before it is written
+        path = path_of(self._file)
+        self.tensor = torch.from_file(path, shared=True, size=size, dtype=torch.uint8)
+        self.handle = {"path": path, "size": size}
 
     def forget(self) -> None:
-        """Once the other process has opened it: nothing is left behind then, however either of them ends."""
-        if self._path is not None:
-            with suppress(FileNotFoundError):
-                self._path.unlink()
+        """Once the other process has opened it: the handle is of no use then."""
+        if self._file is not None:
+            self._file.close()
 
 
 def opened(handle: dict[str, Any], device: torch.device) -> Tensor:

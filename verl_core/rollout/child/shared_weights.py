@@ -1,31 +1,28 @@
-"""Weights from one process to another on the same machine, through safetensors files in memory (/dev/shm).
+"""Weights from one process to another on the same machine, through safetensors files in memory.
 
 The reader maps the files: on the CPU the engine computes on the very pages that were written. They stay as long as it
-uses them, though the names go when the update is over.
+uses them, though the writer closes them when the update is over.
 """
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors import safe_open
+from safetensors.torch import save
 from torch import Tensor
 
 from verl_core.config.errors import RunError
+from verl_core.rollout.child.memory import memory_file, path_of
 
-_MEMORY = Path("/dev/shm")
-_BUCKET_BYTES = 1 << 30  # what the writer holds twice
+_BUCKET_BYTES = 256 * 2**20  # what the writer holds three times
 
 
 @contextmanager
 def written(stream: Iterable[tuple[str, Tensor]]) -> Iterator[list[str]]:
-    """The files that hold the tensors of the stream, for the length of the block.
+    """Paths of the files that hold the tensors of the stream, for the length of the block.
 
     Raises RunError when neither memory nor the temporary folder has room.
     """
@@ -33,18 +30,17 @@ def written(stream: Iterable[tuple[str, Tensor]]) -> Iterator[list[str]]:
         files = []
         for bucket in _buckets(stream):
             size = sum(t.nbytes for t in bucket.values())
-            roomy = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > size + _BUCKET_BYTES // 16
-            folder = stack.enter_context(
-                tempfile.TemporaryDirectory(prefix="rlx-weights-", dir=_MEMORY if roomy else None)
-            )
-            files.append(str(Path(folder) / "weights.safetensors"))
             try:
-                save_file(bucket, files[-1])
-            except (OSError, SafetensorError) as error:
+                file = stack.enter_context(memory_file(size))
+                left = memoryview(save(bucket))
+                while left:
+                    left = left[file.write(left) :]
+            except OSError as error:
                 raise RunError(
-                    f"weights of {size / 2**20:.0f} MiB for a rollout engine cannot be written to {folder}: {error}",
+                    f"weights of {size / 2**20:.0f} MiB for a rollout engine cannot be written: {error}",
                     "free memory in /dev/shm, or set TMPDIR to a larger disk",
                 ) from error
+            files.append(path_of(file))
         yield files
 
 
