@@ -14,7 +14,8 @@ def ranks(tmp_path_factory):
         yield lambda kind: call(push, [True, False], folder, kind)
 
 
-@pytest.mark.parametrize("kind", ["delta", pytest.param("broadcast", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["delta", "broadcast"])
 def test_the_engine_holds_what_two_ranks_have_together(ranks, kind):
     one, two = ranks(kind)
     assert one["held"] == one["want"] == two["want"]

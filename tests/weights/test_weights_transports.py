@@ -1,6 +1,7 @@
 """Every transport between real processes: bits, versions, and what happens when one side fails."""
 
 import json
+import resource
 import subprocess
 import sys
 import threading
@@ -215,6 +216,20 @@ def test_old_versions_leave_the_disk_and_others_files_stay(copying, tmp_path):
     for version in (1, 2, 3):
         push.send(Weights(TWO), version)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "version_3"]
+
+
+def test_a_version_that_cannot_be_written_is_an_error_and_leaves_nothing(copying, tmp_path):
+    (tmp_path / ".partial_8").mkdir()  # of a trainer that was killed
+    push = sender("disk", [copying], tmp_path)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        with pytest.raises(RunError, match=r"version 1 could not be written below .*too large"):
+            push.send(Weights(TWO), 1)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(tmp_path.iterdir())
+    push.send(Weights(TWO), 1)
 
 
 def test_a_manifest_may_come_late_and_sizes_are_checked(tmp_path):

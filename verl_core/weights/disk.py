@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
@@ -24,6 +24,7 @@ from verl_core.weights.inbox import Room
 from verl_core.weights.sending import Clock, Delivery, Sent, Tell, answers_of, drained
 
 MANIFEST = "manifest.json"
+_PARTIAL = ".partial_"  # and a version: a folder until it is whole
 _LOOK_EVERY_S = 0.05  # shared file systems tell nobody that a file has come
 
 
@@ -51,6 +52,7 @@ class DiskSender:
         self._verify, self._timeout_s = verify, timeout_s
         if tells:
             self._folder.mkdir(parents=True, exist_ok=True)
+            self._drop_partial()
             answers_of([tell("weights_open", type="disk", timeout_s=timeout_s) for tell in tells], timeout_s)
 
     def send(self, engine: TrainEngine, version: int) -> Sent:
@@ -60,9 +62,10 @@ class DiskSender:
                 return Sent(version)
             try:
                 place, size = self._write(stream, version)
-            except OSError as error:
+            except (OSError, SafetensorError) as error:
+                self._drop_partial()
                 raise RunError(
-                    f"weights of version {version} could not be written below {self._folder}: {error.strerror}",
+                    f"weights of version {version} could not be written below {self._folder}: {error}",
                     "free space there, or choose another weights.type",
                 ) from error
         delivery = Delivery(self._tells, {"version": version, "folder": str(place)}, lambda: None)
@@ -74,9 +77,8 @@ class DiskSender:
 
     def _write(self, stream: Iterator[tuple[str, Tensor]], version: int) -> tuple[Path, int]:
         place = self._folder / f"version_{version}"
-        partial = self._folder / f".partial_{version}"
-        for left_over in (place, partial):
-            shutil.rmtree(left_over, ignore_errors=True)
+        partial = self._folder / f"{_PARTIAL}{version}"
+        shutil.rmtree(place, ignore_errors=True)
         partial.mkdir()
         hasher = Hasher()
         files: dict[str, int] = {}
@@ -92,6 +94,11 @@ class DiskSender:
         partial.rename(place)
         _to_disk(self._folder)
         return place, sum(files.values())
+
+    def _drop_partial(self) -> None:
+        """What a write that failed, or a trainer that was killed, has left."""
+        for left_over in self._folder.glob(f"{_PARTIAL}*"):
+            shutil.rmtree(left_over, ignore_errors=True)
 
     def close(self) -> None:
         """The latest version stays on the disk."""
