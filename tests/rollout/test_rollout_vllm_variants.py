@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -63,6 +65,18 @@ def test_an_adapter_is_served_and_replaced(tmp_path: Path):
                 assert with_adapter < 2e-5 < 0.1 < without
         with pytest.raises(RunError, match="serves an adapter"):
             engine.update_weights(base.named_parameters(), 5)
+
+
+def test_rows_that_run_do_not_go_on_with_parts_of_two_versions(tmp_path: Path):
+    model = write(tmp_path)
+    heard = threading.Event()
+    with vllm_child(tmp_path, interpreter()) as engine, ThreadPoolExecutor(1) as threads:
+        long = [request("long", (9, 10), seed=1, max_tokens=500, ignore_eos=True)]
+        running = threads.submit(engine.generate, long, lambda parts: heard.set())
+        assert heard.wait(60)
+        with pytest.raises(KeyError, match="did not come"):
+            engine.update_weights(list(model.named_parameters())[:3], 1)
+        assert isinstance(running.exception(60), RunError)
 
 
 def test_a_head_size_that_the_cpu_lacks_is_a_line(tmp_path: Path):

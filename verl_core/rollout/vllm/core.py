@@ -73,6 +73,9 @@ class VllmCore:
             self._core.abort_requests(gone)
 
     def step(self) -> list[str]:
+        """Raises RunError where an update has failed under rows that run: parts of two versions draw no token."""
+        if not self.has_weights:
+            raise RunError("an update of the vllm engine's weights failed while rows ran", "start the engine again")
         outputs, executed = self._core.step_fn()
         self._core.post_step(executed)
         return self._take(outputs)
