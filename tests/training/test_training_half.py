@@ -66,6 +66,41 @@ def test_an_error_on_the_way_leaves_the_parameters(tmp_path):
     assert engine.step(make_batch(), NllEntropy(), totals(make_batch()))["actor/grad_norm"] > 0
 
 
+@pytest.mark.parametrize("fsdp", [BF16, FsdpConfig()], ids=["copies", "float32"])
+def test_gradients_of_a_step_that_failed_are_forgotten(tmp_path, fsdp):
+    folder, one_each = write_model(tmp_path), MicroBatching(sequences=1)
+    failed, fresh = (make_engine(folder, fsdp=fsdp, micro=one_each) for _ in range(2))
+
+    class FailsLater(NllEntropy):
+        calls = 0
+
+        def __call__(self, out, batch, totals):
+            self.calls += 1
+            if self.calls == 3:
+                raise torch.OutOfMemoryError("in the third micro-batch")
+            return super().__call__(out, batch, totals)
+
+    with pytest.raises(torch.OutOfMemoryError):
+        failed.step(make_batch(), FailsLater(), totals(make_batch()))
+    assert all(p.grad is None for p in failed.network.parameters())
+    got, want = (engine.step(make_batch(), NllEntropy(), totals(make_batch())) for engine in (failed, fresh))
+    assert got == want
+
+
+def test_memory_that_runs_out_while_copying_is_given_back(monkeypatch):
+    layer = torch.nn.Linear(4, 4)
+    halves = HalfCopies(layer, torch.bfloat16, torch.device("cpu"))
+
+    def full(*_):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(torch, "_foreach_copy_", full)
+    with pytest.raises(torch.OutOfMemoryError), halves:
+        pass
+    assert all(copy.untyped_storage().nbytes() == 0 for copy in halves.copies)
+    assert layer.weight.dtype == torch.float32
+
+
 @pytest.mark.slow
 def test_bf16_follows_float32_compiled_and_not(tmp_path):
     folder, batch = write_model(tmp_path), make_batch()

@@ -6,10 +6,10 @@ from functools import partial
 import pytest
 import torch
 from torch import nn
-from training_tiny import make_engine, write_model
+from training_tiny import NllEntropy, make_batch, make_engine, totals, weights, write_model
 
 from verl_core.algorithms.loss import Metric
-from verl_core.config.schema import OptimConfig
+from verl_core.config.schema import FsdpConfig, OptimConfig
 from verl_core.training.fsdp.host_adamw import HostAdamW
 from verl_core.training.fsdp.metrics import join, values
 from verl_core.training.fsdp.optim import clip_and_step
@@ -102,6 +102,17 @@ def test_a_norm_that_is_not_finite_changes_nothing(optimizer_class, bad):
     assert torch.equal(network.weight, before.weight) and torch.equal(network.bias, before.bias)
     for state in optimizer.state.values():
         assert all(not value.any() for value in state.values())
+
+
+def test_weights_stored_in_half_precision_are_clipped_and_stepped(tmp_path):
+    """Their gradients, and the norm that torch makes of them, are of that type; the fused step reads float32."""
+    folder, batch = write_model(tmp_path), make_batch()
+    exact, half = (make_engine(folder, fsdp=FsdpConfig(model_dtype=dtype)) for dtype in ("float32", "bfloat16"))
+    before = weights(half)
+    want, got = (engine.step(batch, NllEntropy(), totals(batch)) for engine in (exact, half))
+    assert got["actor/grad_norm"] == pytest.approx(want["actor/grad_norm"], rel=0.05)
+    assert got["actor/skipped_steps"] == 0
+    assert not any(torch.equal(tensor, before[name]) for name, tensor in weights(half).items())
 
 
 def test_metrics_are_joined_as_parts_of_a_whole():

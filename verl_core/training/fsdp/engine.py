@@ -165,13 +165,15 @@ class FsdpEngine:
     def step(self, batch: Batch, loss: Loss, totals: Totals) -> dict[str, float]:
         self._bring_back(EVERYTHING)
         self.network.train()
-        with self._computing():
-            parts = self._accumulate(batch, loss, totals)
-        with part("optimizer"):
-            lr = self._schedule()
-            if self.layout:
-                self.layout.add_up_over_parts(self.network)
-            norm = clip_and_step(self.network, self.optimizers, self.grad_clip)
+        try:
+            with self._computing():
+                parts = self._accumulate(batch, loss, totals)
+            with part("optimizer"):
+                lr = self._schedule()
+                if self.layout:
+                    self.layout.add_up_over_parts(self.network)
+                norm = clip_and_step(self.network, self.optimizers, self.grad_clip)
+        finally:  # after an error, too, the next step starts from nothing
             for p in self.network.parameters():
                 p.grad = None
         own_parts = metrics.join(parts if self.leads else [])

@@ -31,11 +31,15 @@ class HalfCopies:
         self._free()
 
     def __enter__(self) -> None:
-        for copy in self.copies:
-            copy.untyped_storage().resize_(copy.nbytes)
-        if self.copies:
-            with torch.no_grad():
-                torch._foreach_copy_(self.copies, self.masters)
+        try:
+            for copy in self.copies:
+                copy.untyped_storage().resize_(copy.nbytes)
+            if self.copies:
+                with torch.no_grad():
+                    torch._foreach_copy_(self.copies, self.masters)
+        except BaseException:  # out of memory, most likely: nobody leaves what was not entered
+            self._free()
+            raise
         for module, name, _, copy in self.places:
             module._parameters[name] = copy  # type: ignore[assignment]
 
@@ -67,10 +71,11 @@ class HalfCopies:
 
 
 def _add(sums: list[Tensor], parts: list[Tensor], first: bool) -> None:
-    if sums[0].is_cuda and sums[0].dtype == torch.float32:
+    if all(s.is_cuda and s.dtype == torch.float32 and s.is_contiguous() for s in sums):
         from verl_core.training.fsdp import accumulate_triton
 
-        parts = [part if accumulate_triton.takes(part) else part.clone() for part in parts]
+        plain = torch.contiguous_format
+        parts = [part if accumulate_triton.takes(part) else part.clone(memory_format=plain) for part in parts]
         accumulate_triton.add(sums, parts, first)
     elif first:
         torch._foreach_copy_(sums, parts)

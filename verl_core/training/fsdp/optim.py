@@ -90,9 +90,10 @@ def clip_and_step(network: nn.Module, optimizers: list[Optimizer], max_norm: flo
 
 
 def _total_norm(grads: list[Tensor]) -> Tensor:
-    """The 2-norm of all of them, wherever their pieces are."""
+    """The 2-norm of all of them, wherever their pieces are; in float32, also of gradients in half precision."""
     groups = by_mesh(grads)
-    return full(nn.utils.get_total_norm(grads)) if len(groups) < 2 else norm_over_meshes(groups)
+    total = full(nn.utils.get_total_norm(grads)) if len(groups) < 2 else norm_over_meshes(groups)
+    return total.float()
 
 
 def _step_on_device(optimizers: list[Optimizer], total: Tensor, max_norm: float) -> float:
