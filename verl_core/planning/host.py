@@ -26,7 +26,7 @@ def host_of_pool(system: System, pool: str, stage_of: dict[str, Stage]) -> float
         if role.trained and role.optimizer == "adamw_host":  # copies of weights and gradients, and two moments
             per_gpu += 4 * role.stored * role.trained / role.mesh.shards
         if role.name == "actor" and system.reference_in_actor and not role.adapter:
-            per_gpu += 2 * memory.parameters(role, stage)  # the snapshot, and the present weights while it is used
+            per_gpu += memory.parameters(role, stage)  # the snapshot, or the present weights while it is used
     reading = max((role.stored_bytes for role in roles if not role.mesh.megatron), default=0.0)
     writing = gpus * max((_written(role, stage_of[role.name]) for role in roles if role.trained), default=0.0)
     return gpus * per_gpu + max(reading, writing) + SCORER * c.reward.num_workers * (system.actor in roles)

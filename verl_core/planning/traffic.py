@@ -35,8 +35,8 @@ def residency(role: Role, stage: Stage, with_optimizer: bool, calls: int = 1) ->
 
 
 def swapped_reference(role: Role, stage: Stage) -> Traffic:
-    """The snapshot in and the present weights out, and back."""
-    return {"pcie": 3.0 * parameters(role, stage)}
+    """The snapshot in and the present weights out, and both back."""
+    return {"pcie": 4.0 * parameters(role, stage)}
 
 
 def sync(role: Role, engine: Engine, transport: str) -> Traffic:

@@ -14,5 +14,7 @@ def compile_layers(network: nn.Module, dynamic: bool) -> None:
     """dynamic: one compilation for every length of the packed row, some 3 % slower on a GPU; else one a length, for
     engines that keep lengths few."""
     torch._dynamo.config.recompile_limit = max(SHAPES, torch._dynamo.config.recompile_limit)
+    # joint projections hand values from one call to the next; without this a recomputed layer falls apart into pieces
+    torch._dynamo.config.skip_fwd_side_effects_in_bwd_under_checkpoint = True
     for layer in decoder_layers(network):
         layer.compile(dynamic=dynamic)

@@ -18,26 +18,33 @@ type Snapshot = dict[str, Tensor]  # this rank's pieces by parameter name, in ho
 
 @torch.no_grad()
 def take(parameters: Mapping[str, Tensor]) -> Snapshot:
-    """A copy of this rank's pieces."""
-    return {name: local(p).to("cpu", copy=True) for name, p in parameters.items()}
-
-
-@torch.no_grad()
-def put(parameters: Mapping[str, Tensor], snapshot: Snapshot) -> None:
-    """Writes a snapshot into the live parameters; their storage stays the same."""
-    for name, p in parameters.items():
-        local(p).copy_(snapshot[name])
+    """A copy of this rank's pieces, pinned where they come from a GPU."""
+    pieces = {name: local(p) for name, p in parameters.items()}
+    taken = {name: torch.empty_like(x, device="cpu", pin_memory=x.is_cuda) for name, x in pieces.items()}
+    for name, x in pieces.items():
+        taken[name].copy_(x)
+    return taken
 
 
 @contextmanager
 def swapped(parameters: Mapping[str, Tensor], snapshot: Snapshot) -> Iterator[None]:
-    """The weights are the snapshot's inside the context, and what they were before after it."""
-    before = take(parameters)
-    put(parameters, snapshot)
+    """The weights are the snapshot's inside the context, and what they were before after it. Their storage stays the
+    same; meanwhile the snapshot's holds what they were."""
+    exchange(parameters, snapshot)
     try:
         yield
     finally:
-        put(parameters, before)
+        exchange(parameters, snapshot)
+
+
+@torch.no_grad()
+def exchange(parameters: Mapping[str, Tensor], snapshot: Snapshot) -> None:
+    """One tensor at a time has room for a second copy."""
+    for name, p in parameters.items():
+        piece, kept = local(p), snapshot[name]
+        before = piece.clone()
+        piece.copy_(kept, non_blocking=True)  # in the order of the stream, so nothing is overwritten unread
+        kept.copy_(before, non_blocking=True)
 
 
 def move_optimizer(optimizers: list[Optimizer], device: torch.device | str) -> None:
