@@ -186,8 +186,9 @@ def test_a_failure_before_a_job_is_its_error_and_that_of_who_pauses():
         pausing = threads.submit(loop.pause, "wait")
         loop.between_steps(lambda counter: setattr(counter, "broken", True))
         job = threads.submit(loop.between_steps, lambda counter: None)
-        for call in (running, pausing, job):
-            assert "the kernel failed" in str(call.exception(20))
+        errors = [call.exception(20) for call in (running, pausing, job)]
+    assert all("the kernel failed" in str(error) for error in errors)
+    assert len({id(error) for error in errors}) == 3  # one that several threads raise collects all their tracebacks
 
 
 def test_what_a_job_raises_reaches_its_caller_only(loop):

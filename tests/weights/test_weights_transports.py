@@ -106,7 +106,7 @@ def faulty(engine, fault):
 def test_verify_names_the_tensor_that_the_engine_holds_differently(kind, copying, tmp_path):
     push = sender(kind, [copying], tmp_path, verify=True)
     push.send(Weights(TWO), 1)
-    wrong = pytest.raises(RunError, match=r"version 2 .*holds other bytes than were sent: b; .*several versions")
+    wrong = pytest.raises(RunError, match=r"version 2 .*holds other bytes than were sent: b; .*no version whole")
     with faulty(copying, "alter"), wrong:
         push.send(Weights(TWO), 2)
     assert copying.call("weights_version").result() == {"version": None}
@@ -154,21 +154,36 @@ def test_an_engine_that_hangs_is_an_error_in_bounded_time(kind, tmp_path):
         assert time.monotonic() - start < 10
 
 
+class Broken(Weights):
+    def named_weights(self):
+        yield from []
+        raise ValueError("no more memory")
+
+    named_shards = named_weights
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_when_the_trainer_fails_the_engine_says_what_it_holds(kind, copying, tmp_path):
-    class Broken(Weights):
-        def named_weights(self):
-            yield from []
-            raise ValueError("no more memory")
-
-        named_shards = named_weights
-
+def test_a_trainer_that_fails_before_its_first_tensor_leaves_the_engine_as_it_was(kind, copying, tmp_path):
     push = sender(kind, [copying], tmp_path)
     push.send(Weights(TWO), 1)
     with pytest.raises((ValueError, RunError), match="no more memory"):
         push.send(Broken(TWO), 2)
     assert copying.call("weights_version").result() == {"version": 1}
     assert copying.call("digests").result() == digests(TWO.items())
+
+
+@pytest.mark.parametrize("kind", ["broadcast", "delta", "ipc"])  # to the disk it writes nothing
+def test_an_engine_that_keeps_tensors_where_they_lie_then_says_that_it_holds_none(kind, keeping, tmp_path):
+    """It stands still, and has forgotten the last version, before the first tensor is overwritten."""
+    push = sender(kind, [keeping], tmp_path)
+    push.send(Weights(TWO), 1)
+    with pytest.raises((ValueError, RunError), match="no more memory"):
+        push.send(Broken(TWO), 2)
+    assert keeping.call("weights_version").result() == {"version": None}
+    again = sender(kind, [keeping], tmp_path)
+    assert again.send(Weights(TWO), 3).whole
+    assert keeping.call("digests").result() == digests(TWO.items())
+    again.close()
 
 
 def test_a_trainer_that_is_killed_leaves_no_engine_waiting():

@@ -20,7 +20,8 @@ HERE = Path(__file__).parent
 
 
 class HoldingEngine:
-    """Copies what it is given, or with `keeps` uses it where it lies, as engines do.
+    """Copies what it is given, or with `keeps` uses it where it lies. As soon as it reads it forgets what it had, as
+    engines do.
 
     Args:
         fault: what goes wrong at the second tensor of version 2: "refuse" raises, "die" ends the process by SIGKILL,
@@ -32,6 +33,7 @@ class HoldingEngine:
         self.held: dict[str, Tensor] = {}
 
     def update_weights(self, stream: Iterable[tuple[str, Tensor]], version: int) -> None:
+        self.held = {}
         taken: dict[str, Tensor] = {}
         for i, (name, tensor) in enumerate(stream):
             if i == 1 and version == 2 and self.fault:

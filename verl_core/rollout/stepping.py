@@ -158,7 +158,13 @@ class StepLoop[S: Stepper]:
 
     def _refuse_if_dead(self) -> None:
         if self._closed:
-            raise RunError(f"the {self._name} engine has stopped{_because(self._error)}")
+            raise self._stopped()
+
+    def _stopped(self) -> RunError:
+        """One for each caller: an exception that several threads raise collects all their tracebacks."""
+        error = RunError(f"the {self._name} engine has stopped{_because(self._error)}")
+        error.__cause__ = self._error
+        return error
 
     def _work(self, make: Callable[[], S], made: Future[None]) -> None:
         try:
@@ -263,13 +269,11 @@ class StepLoop[S: Stepper]:
     def _end(self, stepper: S) -> None:
         with self._change:
             self._closed = True
-            error = RunError(f"the {self._name} engine has stopped{_because(self._error)}")
-            error.__cause__ = self._error
             for call in {*self._waiting, *(call for _, call in self._running.values())}:
-                call.error = error
+                call.error = self._stopped()
                 call.done.set()
             for _, answer in self._jobs:
-                answer.set_exception(error)
+                answer.set_exception(self._stopped())
             self._running.clear()
             self._waiting.clear()
             self._jobs.clear()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, islice
 from typing import Any, Protocol
 
 import torch
@@ -56,7 +57,7 @@ class Inbox:
         held: Callable[[], Iterable[tuple[str, Tensor]]] | None = None,
     ):
         self.version: int | None = None
-        """Of the weights that the engine holds; None: none, or parts of several."""
+        """Of the weights that the engine holds; None: it has none, or no version whole."""
         self._engine, self._device, self._held = engine, torch.device(device), held
         self._room: Room | None = self._own if keeps else None
         self._memory: dict[str, Tensor] = {}
@@ -81,11 +82,14 @@ class Inbox:
         before, self._begun = self.version, False
         try:
             stream = self._receiver.stream({"version": version, "held": before, **message}, self._room)
-            self._engine.update_weights(self._watched(stream), version)
+            # An engine forgets what it had as soon as it reads, so what copies is not disturbed before there is a tensor.
+            # What keeps tensors where they lie must stand still before the first of them is overwritten.
+            first = [] if self._room is not None else list(islice(stream, 1))
+            self._engine.update_weights(self._read(chain(first, stream)), version)
             if self._receiver.hashes:
                 self._verify(self._receiver.hashes)
         except Exception as error:
-            holds = "parts of several versions: it needs all weights" if self._begun else f"version {before}"
+            holds = "no version whole: it needs all weights" if self._begun else f"version {before}"
             hint = error.hint if isinstance(error, RlxError) else None
             text = error.message if isinstance(error, RlxError) else f"{type(error).__name__}: {error}"
             raise RunError(
@@ -98,10 +102,9 @@ class Inbox:
         if self._receiver is not None:
             self._receiver.close()
 
-    def _watched(self, stream: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-        for item in stream:
-            self._begun, self.version = True, None
-            yield item
+    def _read(self, stream: Iterator[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        self._begun, self.version = True, None
+        yield from stream
 
     def _verify(self, sent: dict[str, int]) -> None:
         if self._held is None:
@@ -110,7 +113,6 @@ class Inbox:
 
     def _own(self, piece: Piece) -> Tensor:
         """The engine's memory for this tensor, the same one at every transfer."""
-        self._begun, self.version = True, None
         here = self._memory.get(piece.name)
         if here is None or (here.shape, here.dtype) != (piece.shape, dtype_of(piece.dtype)):
             here = torch.empty(piece.shape, dtype=dtype_of(piece.dtype), device=self._device)
