@@ -82,8 +82,8 @@ class Inbox:
         before, self._begun = self.version, False
         try:
             stream = self._receiver.stream({"version": version, "held": before, **message}, self._room)
-            # An engine forgets what it had as soon as it reads: one that copies is left alone until there is a tensor. One
-            # that keeps tensors where they lie must stand still before the first of them is overwritten.
+            # An engine forgets what it had as soon as it reads. One that copies is not disturbed before there is a
+            # tensor; one that keeps them where they lie must stand still before the first is overwritten.
             first = [] if self._room is not None else list(islice(stream, 1))
             self._engine.update_weights(self._read(chain(first, stream)), version)
             if self._receiver.hashes:
