@@ -170,3 +170,14 @@ def test_generation_config_from_its_file_or_the_models(tmp_path, folder):
     assert load_generation_config(tmp_path).eos_token_id == [3, 4]
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": 6}))
     assert load_generation_config(tmp_path).eos_token_id == 6
+
+
+def test_a_list_of_pad_ids_is_one_or_is_refused_by_name(tmp_path):
+    """Case O10: some models name several; nothing reads padding by its id."""
+    (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [6, 7], "pad_token_id": [5, 6]}))
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "qwen2", "pad_token_id": [5, 6]}))
+    found = load_generation_config(tmp_path)
+    assert (found.pad_token_id, found.eos_token_id) == (5, [6, 7])
+    with pytest.raises(UserError, match=r"config.json: .*'pad_token_id' with value \[5, 6\]") as refused:
+        load_hf_config(ModelConfig(path=str(tmp_path)), tmp_path)
+    assert "one id and never a list" in refused.value.hint

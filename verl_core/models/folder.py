@@ -103,7 +103,12 @@ def load_hf_config(model: ModelConfig, path: str | Path | None = None) -> PreTra
     folder = resolve(path or model.path, weights=False)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=model.trust_remote_code)
-    except (ValueError, OSError, KeyError, StrictDataclassError) as error:
+    except StrictDataclassError as error:
+        raise UserError(
+            f"cannot read {folder / 'config.json'}: {' '.join(str(error).split())}",
+            hint="correct that field there; padding, for example, is one id and never a list",
+        ) from error
+    except (ValueError, OSError, KeyError) as error:
         raise UserError(
             f"cannot read {folder / 'config.json'}: {str(error).strip().splitlines()[0]}",
             hint="set model.trust_remote_code=true if the checkpoint brings its own code",
@@ -137,7 +142,14 @@ def _override(config: PreTrainedConfig, values: dict[str, Any], where: str) -> N
 def load_generation_config(path: str | Path) -> GenerationConfig:
     """generation_config.json of a model folder or hub name, or the special ids of config.json where there is none."""
     folder = resolve(path, weights=False)
-    if (folder / "generation_config.json").is_file():
-        return GenerationConfig.from_pretrained(folder)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return GenerationConfig(**{key: config.get(key) for key in ("bos_token_id", "eos_token_id", "pad_token_id")})
+    file = folder / "generation_config.json"
+    if not file.is_file():
+        words = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return _generation({key: words.get(key) for key in ("bos_token_id", "eos_token_id", "pad_token_id")})
+    return _generation(json.loads(file.read_text(encoding="utf-8")))
+
+
+def _generation(words: dict[str, Any]) -> GenerationConfig:
+    """Of several pad ids, which transformers does not take, the first: padding fills and means nothing."""
+    pad = words.get("pad_token_id")
+    return GenerationConfig.from_dict({**words, "pad_token_id": pad[0] if isinstance(pad, list) and pad else pad})
