@@ -17,7 +17,7 @@ from verl_core.rollout.vllm import make
 from verl_core.rollout.vllm.core import engine_words
 from verl_core.rollout.vllm.machine import check_memory
 from verl_core.rollout.vllm.options import VllmOptions
-from verl_core.rollout.vllm.weights import buckets
+from verl_core.rollout.vllm.weights import Packer, Reader
 
 
 def options(folder: Path, **changes: Any) -> VllmOptions:
@@ -26,7 +26,7 @@ def options(folder: Path, **changes: Any) -> VllmOptions:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    config(num_attention_heads=6, num_key_value_heads=2).save_pretrained(tmp_path)
+    config(num_attention_heads=6, num_key_value_heads=3).save_pretrained(tmp_path)
     return tmp_path
 
 
@@ -38,7 +38,8 @@ def test_what_fits_passes(folder):
 @pytest.mark.parametrize(
     ("change", "message", "hint"),
     [
-        ({"tensor_parallel_size": 4}, "=4 does not divide the model's 6 attention heads", "one of 1, 2, 3, 6"),
+        ({"tensor_parallel_size": 4}, "=4 does not divide the model's 6 attention heads", "one of 1, 3, 6"),
+        ({"tensor_parallel_size": 2}, "=2 and the model's 3 key-value heads: neither divides", "one of 1, 3, 6"),
         ({"max_model_len": 1025}, "=1025 is longer than the 1024 tokens", "lower rollout.max_model_len"),
         ({"model": "/nowhere"}, "/nowhere/config.json cannot be read", "a folder with a config.json"),
         ({"lora": "/nowhere"}, "/nowhere holds no adapter", "that PEFT has saved"),
@@ -122,9 +123,10 @@ def test_buckets_carry_every_bit_in_order_and_stay_small(shapes, size):
         given_.append((f"t{i}", bits.view(dtype).view(shape)))
     came = []
     largest = max([size, *(tensor.nbytes for _, tensor in given_)])
-    for bucket in buckets(iter(given_), size):
-        assert bucket.args[0].numel() <= largest + 16
-        came += [(name, tensor.clone()) for name, tensor in bucket.tensors()]
+    packer, reader = Packer(size), Reader()
+    for bucket in packer.buckets(iter(given_)):
+        assert bucket.handle["size"] <= largest
+        came += [(name, tensor.clone()) for name, tensor in reader.tensors(bucket)]
     assert [name for name, _ in came] == [name for name, _ in given_]
     for (_, was), (_, now) in zip(given_, came, strict=True):
         assert was.shape == now.shape and was.dtype == now.dtype

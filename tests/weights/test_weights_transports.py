@@ -24,7 +24,7 @@ from verl_core.weights.delta.sender import DeltaSender
 from verl_core.weights.disk import DiskSender
 from verl_core.weights.inbox import Inbox
 from verl_core.weights.ipc import IpcSender
-from verl_core.weights.shared_memory import SharedBuffer, opened
+from verl_core.rollout.child.shared_memory import SharedBuffer, opened
 
 KINDS = ["broadcast", "delta", "disk", "ipc"]
 

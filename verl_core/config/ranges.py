@@ -107,6 +107,8 @@ RANGES: dict[str, tuple[str, tuple[float, ...]]] = {
 
 VLLM_TEMPERATURES = (0.01, 2.0)
 """vLLM 0.26 raises what is colder to the first, 0 excepted, and refuses what is hotter than the second."""
+VLLM_LORA_RANK = 512
+"""The largest rank of an adapter that vLLM 0.26 has room for."""
 
 _PATTERNS = [
     (re.compile(re.escape(pattern).replace(r"\*", r".+")), interval, special)

@@ -8,24 +8,27 @@ from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, RlxCo
 from verl_core.planning.roles import has_own_reference
 from verl_core.planning.shapes import ModelShape
 
+VOCABULARY_STEP = 64
+"""Rollout engines fill the vocabulary up to a multiple of this before they cut it (vLLM's default)."""
+
 
 def divisions(c: RlxConfig, shapes: Mapping[str, ModelShape]) -> list[str]:
     """Every fault of an effective configuration, each with its key and numbers."""
     found = meshes(c, shapes)
-    if uses_rollout(c):
-        found += _rollout(c, shapes["actor"])
     found += _lengths(c, shapes["actor"])
     found += _adapter(c, shapes["actor"])
     return found
 
 
 def meshes(c: RlxConfig, shapes: Mapping[str, ModelShape]) -> list[str]:
-    """The faults of the trained roles' meshes alone."""
+    """The faults of the meshes of trained roles and rollout engines alone."""
     found = [*_role("actor", c.actor, shapes["actor"])]
     if has_own_reference(c):
         found += _reference(c)
     if c.critic.enable:
         found += _role("critic", c.critic, shapes["critic"])
+    if uses_rollout(c):
+        found += _rollout(c, shapes["actor"])
     return found
 
 
@@ -109,6 +112,14 @@ def _heads(key: str, size: int, shape: ModelShape) -> Iterator[str]:
     yield from uneven_heads(key, size, shape.heads, shape.kv_heads)
 
 
+def uneven_parts(key: str, ranks: int, heads: int, kv_heads: int, vocabulary: int) -> Iterator[str]:
+    """Of a rollout engine's tensor parallelism."""
+    yield from uneven_heads(key, ranks, heads, kv_heads)
+    rows = -(-vocabulary // VOCABULARY_STEP) * VOCABULARY_STEP
+    if rows % ranks:
+        yield f"{key}={ranks} does not divide the model's {vocabulary} tokens, filled up to {rows}"
+
+
 def uneven_heads(key: str, ranks: int, heads: int, kv_heads: int) -> Iterator[str]:
     """Query heads are cut; key heads are cut, or repeated where there are fewer than ranks."""
     if heads % ranks:
@@ -128,7 +139,7 @@ def _rollout(c: RlxConfig, shape: ModelShape) -> Iterator[str]:
     if c.rollout.engine == "hf":
         return
     key, tp = "rollout.tensor_model_parallel_size", c.rollout.tensor_model_parallel_size
-    yield from _heads(key, tp, shape)
+    yield from uneven_parts(key, tp, shape.heads, shape.kv_heads, shape.vocab)
     width, name = (shape.expert_ffn, "expert") if shape.experts else (shape.ffn, "feed-forward")
     if width % tp:
         yield f"{key}={tp} does not divide the model's {name} width {width}"

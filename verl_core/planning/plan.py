@@ -38,8 +38,8 @@ def planned(config: RlxConfig, gpu: Gpu) -> Plan:
 
 
 def refuse_meshes(config: RlxConfig) -> None:
-    """Raises UserError where ranks do not divide a trained model's sizes, as far as its shape can be known without
-    loading it."""
+    """Raises UserError where ranks do not divide the sizes of a trained model or of the one that generates, as far as
+    its shape can be known without loading it."""
     e = effective(config)
     try:
         shapes = shapes_of(e)

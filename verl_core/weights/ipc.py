@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from verl_core.config.errors import RunError
+from verl_core.rollout.child.shared_memory import SharedBuffer, opened
 from verl_core.training.protocol import TrainEngine
 from verl_core.weights.buckets import BUCKET_BYTES, Bucket, cast, pack, unpack
 from verl_core.weights.hashing import Hasher
 from verl_core.weights.inbox import Room
 from verl_core.weights.mailbox import Mailbox
 from verl_core.weights.sending import Clock, Delivery, Sent, Tell, answers_of, drained
-from verl_core.weights.shared_memory import SharedBuffer, opened
 
 
 class IpcSender:

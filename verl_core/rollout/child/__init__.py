@@ -2,7 +2,8 @@
 
 `engine.py` is the parent's end, a RolloutEngine; `process.py` starts and ends the process; `host.py` is what runs in
 it, below `guard.py`, which ends all that the engine has started; `wire.py` and `flat.py` are the messages between the
-two; `shared_weights.py` hands over weights through files in memory (`memory.py`).
+two; `shared_weights.py` hands over weights through files in memory (`memory.py`); `shared_memory.py` is flat memory of
+two processes, on GPUs too.
 """
 
 import importlib

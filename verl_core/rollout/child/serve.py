@@ -19,6 +19,9 @@ from verl_core.rollout.child.flat import pack_completions, pack_parts, unpack_re
 from verl_core.rollout.child.wire import Arrays, Wire
 from verl_core.rollout.parts import Part
 
+# What a caller has asked wrongly; the engine is none the worse.
+_CALLERS = (UserError, KeyError, ValueError, TypeError, NotImplementedError)
+
 
 class Host:
     """Serves one engine until the parent closes the connection or says `close`.
@@ -77,6 +80,8 @@ class Host:
             answer, columns = self._do(head, arrays)
             self._wire.send({"id": head["id"], **answer}, columns)
         except BaseException as error:
+            if not isinstance(error, _CALLERS):
+                self._end_if_broken(error)
             with contextlib.suppress(OSError):  # the parent has gone
                 self._wire.send({"id": head["id"], "error": to_wire(error)})
         finally:
@@ -109,6 +114,15 @@ class Host:
 
         return self._engine.generate(requests, on_parts=tell)
 
+    def _end_if_broken(self, error: BaseException) -> None:
+        """The error of an engine that has failed is its end, which the parent notices as such: another engine can do
+        what this one was asked for."""
+        try:
+            getattr(self._engine, "health", _well)()
+        except BaseException:
+            traceback.print_exception(error)
+            os._exit(1)
+
     def _beat(self, every_s: float) -> None:
         health = getattr(self._engine, "health", None)
         while True:
@@ -122,6 +136,10 @@ class Host:
                 traceback.print_exc()
                 os._exit(1)
             time.sleep(every_s)
+
+
+def _well() -> None:
+    """Of an engine that cannot tell."""
 
 
 def _make(factory: str, options: dict[str, Any]) -> Any:

@@ -17,10 +17,11 @@ from torch import Tensor
 
 from verl_core.config.errors import RunError
 from verl_core.rollout.rows import Row
+from verl_core.rollout.vllm import adapter
 from verl_core.rollout.vllm.machine import cache_bytes
 from verl_core.rollout.vllm.options import VllmOptions
 from verl_core.rollout.vllm.sampling import sampling_params
-from verl_core.rollout.vllm.weights import buckets
+from verl_core.rollout.vllm.weights import Packer
 
 
 class VllmCore:
@@ -34,7 +35,7 @@ class VllmCore:
 
         config = EngineArgs(**engine_words(options)).create_engine_config()
         self.version = 0
-        self.has_weights = options.load_format == "auto"
+        self.has_weights = options.load_format == "auto" and options.lora_config is None
         self._options = options
         self._eos_ids = frozenset(options.eos_ids)
         self._rows: dict[str, Row] = {}
@@ -95,7 +96,7 @@ class VllmCore:
         return ended
 
     def update_weights(self, stream: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Writes a full set of weights, already checked by name, into the model.
+        """Writes a full set of weights, already checked by name, into the model; with lora_config, the adapter's.
 
         Rows that run are computed again from their tokens with the new weights: every later log-prob is the new
         weights' own. After an error the engine has no weights.
@@ -105,20 +106,43 @@ class VllmCore:
         if "weights" in self._asleep:
             self._wake("weights")
         self.has_weights = False
-        rpc = self._core.model_executor.collective_rpc
+        if self._options.lora_config is not None:
+            self._write_adapter(stream, self._options.lora_config)
+        else:
+            self._write(stream)
+        self._forget_cache()
+        self.version, self.has_weights = version, True
+
+    def _write(self, stream: Iterable[tuple[str, Tensor]]) -> None:
+        rpc, packer = self._core.model_executor.collective_rpc, Packer()
         rpc("begin_weights")
         try:
             if self._options.tensor_parallel_size == 1:
                 rpc("take_weights", args=(stream,))
             else:
-                for bucket in buckets(stream):
+                for bucket in packer.buckets(stream):
                     rpc("take_packed", args=(bucket,))
         finally:
             missing = rpc("end_weights")
         if any(missing):
             raise KeyError(f"vllm's model got no value for {next(names for names in missing if names)[0]!r}")
-        self._forget_cache()
-        self.version, self.has_weights = version, True
+
+    def _write_adapter(self, stream: Iterable[tuple[str, Tensor]], config: dict[str, Any]) -> None:
+        from vllm.lora.request import LoRARequest
+
+        rpc, packer, whole = self._core.model_executor.collective_rpc, Packer(), False
+        rpc("begin_adapter")
+        try:
+            if self._options.tensor_parallel_size == 1:
+                rpc("collect_adapter", args=(stream,))
+            else:
+                for bucket in packer.buckets(stream):
+                    rpc("collect_packed_adapter", args=(bucket,))
+            whole = True
+        finally:
+            rpc("end_adapter", args=(config if whole else None,))
+        # Workers find it by its number and never look for the folder.
+        self._adapter = LoRARequest(adapter.NAME, adapter.NUMBER, "in memory")
 
     def load_adapter(self, folder: str, version: int) -> None:
         """Takes a PEFT adapter from a folder in place of the present one; tokens drawn afterwards carry `version`."""
@@ -126,11 +150,11 @@ class VllmCore:
 
         old = self._adapter
         number = 1 if old is None else old.lora_int_id + 1
-        adapter = LoRARequest(f"{Path(folder).name}-{number}", number, folder)
-        self._core.add_lora(adapter)
+        new = LoRARequest(f"{Path(folder).name}-{number}", number, folder)
+        self._core.add_lora(new)
         if old is not None:
             self._core.remove_lora(old.lora_int_id)
-        self._adapter, self.version = adapter, version
+        self._adapter, self.version = new, version
 
     def sleep(self) -> None:
         if self._asleep:
@@ -159,6 +183,11 @@ class VllmCore:
 
     def close(self) -> None:
         self._core.shutdown()
+
+    @property
+    def broken(self) -> bool:
+        """Whether one of several workers has died, which ends the others."""
+        return getattr(self._core.model_executor, "is_failed", False)
 
     def capacity_tokens(self) -> int:
         """Tokens the cache has room for."""
@@ -203,6 +232,8 @@ def engine_words(options: VllmOptions) -> dict[str, Any]:
             min(options.max_num_batched_tokens, options.max_num_seqs * options.max_model_len), options.max_num_seqs
         ),
         "tensor_parallel_size": options.tensor_parallel_size,
+        # Ray, where this process's parent runs under it, would be asked for the workers otherwise.
+        "distributed_executor_backend": "mp" if options.tensor_parallel_size > 1 else "uni",
         "gpu_memory_utilization": options.gpu_memory_utilization,
         "kv_cache_memory_bytes": cache_bytes(options),
         "load_format": options.load_format,
@@ -225,7 +256,7 @@ def engine_words(options: VllmOptions) -> dict[str, Any]:
         }
     if on_gpu and options.enable_sleep:
         words["enable_sleep_mode"] = True
-    if options.lora is not None:
+    if options.lora is not None or options.lora_config is not None:
         words |= {"enable_lora": True, "max_lora_rank": _lora_room(options.max_lora_rank or options.lora_rank())}
     return words
 

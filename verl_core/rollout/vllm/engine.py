@@ -14,6 +14,7 @@ from verl_core.rollout.parts import OnParts, Reporter
 from verl_core.rollout.protocol import Completion, TokenRequest
 from verl_core.rollout.rows import row_for
 from verl_core.rollout.stepping import PauseMode, StepLoop
+from verl_core.rollout.vllm import adapter
 from verl_core.rollout.vllm.core import VllmCore
 from verl_core.rollout.vllm.options import VllmOptions
 from verl_core.rollout.vllm.sampling import check_temperature
@@ -26,7 +27,8 @@ class VllmEngine:
 
     def __init__(self, options: VllmOptions):
         self.options = options
-        self._loop: StepLoop[VllmCore] = StepLoop(lambda: VllmCore(options), "vllm")
+        self._core: VllmCore
+        self._loop: StepLoop[VllmCore] = StepLoop(self._make_core, "vllm")
 
     def generate(self, requests: Sequence[TokenRequest], on_parts: OnParts | None = None) -> list[Completion]:
         """Continues every request; completions come back in the order of the requests.
@@ -76,7 +78,8 @@ class VllmEngine:
         self._loop.between_steps(VllmCore.wake)
 
     def update_weights(self, stream: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Takes a full set of weights by Hugging Face name; tokens drawn afterwards carry `version`.
+        """Takes a full set of weights by Hugging Face name (with lora_config: the adapter's, by peft's names); tokens
+        drawn afterwards carry `version`.
 
         Each tensor is written into the model as it comes and needed no longer then. A sleeping engine takes back the
         memory of its weights and not yet that of its cache. Rows that run meanwhile go on with the new weights, their
@@ -86,7 +89,8 @@ class VllmEngine:
             KeyError: an unknown name came or a weight is missing.
             ValueError: a tensor has the wrong shape. After either the engine has no weights.
         """
-        checked = self._names.checked(stream)
+        config = self.options.lora_config
+        checked = self._names.checked(stream) if config is None else adapter.checked(stream, config["r"])
         self._loop.between_steps(lambda core: core.update_weights(checked, version))
 
     def load_adapter(self, folder: str, version: int) -> None:
@@ -106,8 +110,10 @@ class VllmEngine:
         self._loop.between_steps(job)
 
     def health(self) -> None:
-        """Blocks while a step hangs; raises RunError when the engine has failed."""
+        """Blocks while a step hangs; raises RunError when the engine or one of its workers has failed."""
         self._loop.health()
+        if self._core.broken:
+            raise RunError("a worker process of the vllm engine has died")
 
     def capacity_tokens(self) -> int:
         """Tokens the cache has room for."""
@@ -115,6 +121,10 @@ class VllmEngine:
 
     def close(self) -> None:
         self._loop.close()
+
+    def _make_core(self) -> VllmCore:
+        self._core = VllmCore(self.options)
+        return self._core
 
     @cached_property
     def _tokenizer(self) -> Any:

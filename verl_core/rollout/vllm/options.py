@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from verl_core.config.errors import UserError
+from verl_core.config.ranges import VLLM_LORA_RANK
+from verl_core.planning.divisions import uneven_parts
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class VllmOptions:
         seed: of anything that has no seed of its own; requests bring theirs.
         tokenizer: folder of the tokenizer that finds stop strings; None: the model's.
         lora: folder of a PEFT adapter that every request uses; None: no adapter.
+        lora_config: r, lora_alpha and target_modules, as in peft's adapter_config.json, of an adapter that every
+            request uses: its tensors, not the model's, come with each `update_weights`.
         max_lora_rank: the largest rank that adapters loaded later may have; None: the rank of `lora`.
         enable_sleep: the GPU's memory can be given back and taken again.
         sleep_level: 1 keeps the weights in host memory while asleep; 2 drops them, the next update brings new ones.
@@ -50,6 +54,7 @@ class VllmOptions:
     seed: int = 0
     tokenizer: str | None = None
     lora: str | None = None
+    lora_config: dict[str, Any] | None = None
     max_lora_rank: int | None = None
     enable_sleep: bool = False
     sleep_level: Literal[1, 2] = 1
@@ -66,7 +71,9 @@ class VllmOptions:
             raise UserError(f"{path} cannot be read: {error}", "model.path is a folder with a config.json") from error
 
     def lora_rank(self) -> int:
-        """Rank of the adapter in `lora`. Raises UserError where the folder holds none."""
+        """Rank of the adapter. Raises UserError where the folder `lora` holds none."""
+        if self.lora_config is not None:
+            return int(self.lora_config["r"])
         assert self.lora is not None
         path = Path(self.lora) / "adapter_config.json"
         try:
@@ -87,27 +94,37 @@ class VllmOptions:
                 f"{self.model} holds quantised weights, and the trainer's cannot be written over them",
                 "name the folder of the unquantised model in model.path",
             )
-        heads = text.get("num_attention_heads")
-        if heads and heads % self.tensor_parallel_size:
-            fitting = ", ".join(str(n) for n in range(1, heads + 1) if heads % n == 0)
-            raise UserError(
-                f"rollout.tensor_model_parallel_size={self.tensor_parallel_size} does not divide the model's "
-                f"{heads} attention heads",
-                f"choose one of {fitting}",
-            )
+        if fault := uncut(text, self.tensor_parallel_size):
+            fitting = [str(n) for n in range(1, text["num_attention_heads"] + 1) if not uncut(text, n)]
+            raise UserError(fault, f"choose one of {', '.join(fitting)}")
         longest = longest_sequence(text)
         if longest is not None and self.max_model_len > longest:
             raise UserError(
                 f"rollout.max_model_len={self.max_model_len} is longer than the {longest} tokens of {self.model}",
                 "lower rollout.max_model_len, or data.max_prompt_length and data.max_response_length",
             )
-        if self.lora is not None:
-            self.lora_rank()
-            if self.load_format == "dummy":
+        if self.lora is not None or self.lora_config is not None:
+            if self.lora_rank() > VLLM_LORA_RANK:
                 raise UserError(
-                    f"an engine with the adapter {self.lora} reads its base weights from the model's folder",
-                    "load_format=auto, and load_adapter for each new version",
+                    f"vllm serves adapters of rank {VLLM_LORA_RANK} or less, this one has {self.lora_rank()}",
+                    "rollout.lora_native=false",
                 )
+            if self.lora is not None and self.lora_config is not None:
+                raise UserError("lora and lora_config name two adapters for one engine", "give one of them")
+            if self.load_format == "dummy" or (self.enable_sleep and self.sleep_level == 2):
+                raise UserError(
+                    "an engine with an adapter reads its base weights from the model's folder, and keeps them",
+                    "load_format=auto and sleep_level=1",
+                )
+
+
+def uncut(text_config: dict[str, Any], ranks: int) -> str | None:
+    """Why a model cannot be cut for so many ranks as vLLM cuts it; None where it can."""
+    heads = text_config.get("num_attention_heads")
+    if not heads:
+        return None
+    key_heads, vocabulary = text_config.get("num_key_value_heads") or heads, text_config["vocab_size"]
+    return next(uneven_parts("rollout.tensor_model_parallel_size", ranks, heads, key_heads, vocabulary), None)
 
 
 def longest_sequence(text_config: dict[str, Any]) -> int | None:
