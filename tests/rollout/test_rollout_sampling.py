@@ -8,17 +8,21 @@ import numpy as np
 import pytest
 import torch
 
+from verl_core.rollout import sampling as drawing
 from verl_core.rollout.protocol import Sampling
-from verl_core.rollout.sampling import SamplingBatch, uniforms
-
-CPU = torch.device("cpu")
+from verl_core.rollout.sampling import Columns, Kinds, streams, uniforms
 
 
-def draw(logits: torch.Tensor, sampling: Sampling, seeds=None, positions=None) -> tuple[torch.Tensor, torch.Tensor]:
+def draw(logits: torch.Tensor, sampling: Sampling, seeds=None) -> tuple[torch.Tensor, torch.Tensor]:
     rows = len(logits)
     seeds = range(rows) if seeds is None else seeds
-    positions = np.zeros(rows, dtype=np.uint64) if positions is None else positions
-    return SamplingBatch([sampling] * rows, list(seeds), CPU).draw(logits, positions)
+    return draw_mixed(logits, [sampling] * rows, seeds)
+
+
+def draw_mixed(logits: torch.Tensor, sampling: list[Sampling], seeds, positions=None) -> tuple[torch.Tensor, ...]:
+    positions = torch.zeros(len(logits), dtype=torch.int64) if positions is None else positions
+    columns = Columns.of(sampling, seeds, logits.device)
+    return drawing.draw(logits, positions.to(logits.device), columns, Kinds.of(sampling))
 
 
 def slow_distribution(logits: list[float], sampling: Sampling) -> list[float]:
@@ -90,10 +94,10 @@ def test_rows_keep_their_own_parameters():
     """A mixed batch draws for each row what a batch of that row alone draws."""
     kinds = [*FILTERS, Sampling(1, temperature=0.0)]
     logits = torch.randn(len(kinds), 40, generator=torch.Generator().manual_seed(1))
-    positions = np.arange(len(kinds), dtype=np.uint64)
-    ids, logp = SamplingBatch(kinds, list(range(len(kinds))), CPU).draw(logits, positions)
+    positions = torch.arange(len(kinds))
+    ids, logp = draw_mixed(logits, kinds, range(len(kinds)), positions)
     for i, kind in enumerate(kinds):
-        one_id, one_logp = SamplingBatch([kind], [i], CPU).draw(logits[i : i + 1], positions[i : i + 1])
+        one_id, one_logp = draw_mixed(logits[i : i + 1], [kind], [i], positions[i : i + 1])
         assert (one_id.item(), one_logp.item()) == (ids[i].item(), pytest.approx(logp[i].item(), abs=1e-6))
 
 
@@ -123,14 +127,31 @@ def test_a_broken_row_reports_nan_and_leaves_the_others(bad: float, sampling: Sa
 
 def test_uniform_numbers_are_uniform_and_unrelated():
     """Neighbouring seeds and positions, the worst case for a weak hash: bins, and correlation of neighbours."""
-    seed, position = np.meshgrid(np.arange(400, dtype=np.uint64), np.arange(500, dtype=np.uint64), indexing="ij")
-    u = uniforms(seed.ravel(), position.ravel()).reshape(400, 500)
+    seed, position = torch.meshgrid(torch.arange(400), torch.arange(500), indexing="ij")
+    u = uniforms(streams(seed), position).numpy()
     assert u.min() >= 0 and u.max() < 1
     counts = np.bincount((u.ravel() * 100).astype(int), minlength=100)
     chi2 = ((counts - u.size / 100) ** 2 / (u.size / 100)).sum()
     assert 99 - 5 * math.sqrt(198) < chi2 < 99 + 5 * math.sqrt(198)
     for a, b in [(u[1:], u[:-1]), (u[:, 1:], u[:, :-1]), (u[1:, 1:], u[:-1, :-1]), (u[1:, :-1], u[:-1, 1:])]:
         assert abs(np.corrcoef(a.ravel(), b.ravel())[0, 1]) < 5 / math.sqrt(a.size)
+
+
+def test_uniform_numbers_are_those_of_splitmix64():
+    """Against the same arithmetic on Python's integers, at the ends of the range too."""
+    whole = (1 << 64) - 1
+
+    def mix(x: int) -> int:
+        x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & whole
+        x = (x ^ x >> 27) * 0x94D049BB133111EB & whole
+        return x ^ x >> 31
+
+    golden = 0x9E3779B97F4A7C15
+    for seed in (0, 1, 12345, 2**63 - 1, -(2**63), -1):
+        for position in (0, 1, 4095):
+            want = mix(mix((seed + golden) & whole) + (position + 1) * golden & whole) >> 11
+            got = uniforms(streams(torch.tensor([seed])), torch.tensor([position]))
+            assert got.item() == want * 2.0**-53
 
 
 def test_seeds_of_any_size_are_taken():
@@ -144,11 +165,11 @@ def test_a_gpu_draws_the_same_ids_also_where_every_kernel_must_be_deterministic(
     """torch refuses a cumulative sum of floats there (trainer.deterministic=true)."""
     sampling = [Sampling(8), Sampling(8, top_p=0.9), Sampling(8, top_k=5), Sampling(8, temperature=0.0)]
     logits = torch.randn(4, 1000, generator=torch.Generator().manual_seed(0)) * 3
-    position = np.arange(4, dtype=np.uint64)
-    here = SamplingBatch(sampling, range(4), torch.device("cpu")).draw(logits, position)
+    position = torch.arange(4)
+    here = draw_mixed(logits, sampling, range(4), position)
     torch.use_deterministic_algorithms(True)
     try:
-        there = SamplingBatch(sampling, range(4), torch.device("cuda")).draw(logits.cuda(), position)
+        there = draw_mixed(logits.cuda(), sampling, range(4), position)
     finally:
         torch.use_deterministic_algorithms(False)
     assert torch.equal(here[0], there[0].cpu())

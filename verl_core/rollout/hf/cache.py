@@ -10,8 +10,9 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
+
+from verl_core.rollout.transfer import upload
 
 _ALIGN = 8  # attention kernels on GPUs want the length of a mask's rows in multiples of this
 
@@ -50,8 +51,8 @@ class SlotCache:
         if not self.planes:
             self.planes = [self._plane_like(plane) for plane in prefix.planes]
         device = self.planes[0].device
-        prompt_index = torch.tensor(prompt_B, device=device)
-        slot_index = torch.tensor(slot_B, device=device)
+        prompt_index = upload(prompt_B, device)
+        slot_index = upload(slot_B, device)
         for plane, source in zip(self.planes, prefix.planes, strict=True):
             plane[slot_index, : source.shape[1]] = source[prompt_index]
 
@@ -67,8 +68,8 @@ class SlotCache:
     def move(self, sources: Sequence[int], targets: Sequence[int], length: int) -> None:
         """Copies the first `length` positions of slots to other slots (no slot is both)."""
         device = self.planes[0].device
-        source_index = torch.tensor(sources, device=device)
-        target_index = torch.tensor(targets, device=device)
+        source_index = upload(sources, device)
+        target_index = upload(targets, device)
         for plane in self.planes:
             plane[target_index, :length] = plane[source_index, :length]
 

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from verl_core.config.errors import RunError, UserError
 from verl_core.platforms.profiling import part
-from verl_core.rollout.hf.cache import SlotCache, aligned
+from verl_core.rollout.hf.cache import SlotCache
 from verl_core.rollout.hf.control import Control, PauseMode
 from verl_core.rollout.hf.generic import GenericDecoder
+from verl_core.rollout.hf.graphs import StepGraphs
 from verl_core.rollout.hf.llama_family import LlamaDecoder, is_llama_family
-from verl_core.rollout.hf.scheduler import Decoder, Generation
+from verl_core.rollout.hf.scheduler import Generation
+from verl_core.rollout.hf.shapes import Shapes
+from verl_core.rollout.hf.stepper import Decoder, Stepper
 from verl_core.rollout.hf.weights import WeightTable
 from verl_core.rollout.parts import OnParts, Reporter
 from verl_core.rollout.protocol import Completion, TokenRequest
 from verl_core.rollout.rows import row_for
 
+# Without cuDNN's attention, which spends a good part of a second on each new shape; here each prompt has its own.
+_ATTENTION = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+
 
 class HfEngine:
     """Generates with the trainer's own weights, in this process. Keeps `verl_core.rollout.protocol.RolloutEngine`.
 
-    It is made from a configuration; weights come with the first `update_weights`.
+    It is made from a configuration; weights come with the first `update_weights`. On a GPU decode steps have few
+    shapes and run as CUDA graphs (`Shapes`, `StepGraphs`).
 
     Args:
         model_config: transformers configuration of a causal language model.
@@ -54,11 +63,17 @@ class HfEngine:
         self.max_model_len = max_model_len
         self.eos_ids = frozenset(eos_ids)
         self.version = 0
+        self.dtype = dtype
         self._weights = WeightTable(model_config, self.device, dtype)
         decoder = LlamaDecoder if is_llama_family(model_config) else GenericDecoder
         self._decoder: Decoder = decoder(model_config, self.device, dtype, max_model_len)
         self._control = Control()
+        on_gpu = self.device.type == "cuda"
+        self._shapes = Shapes(max_num_seqs, max_model_len, bucketed=on_gpu, lag=1 if on_gpu else 0)
+        self._graphs = StepGraphs(self.device) if on_gpu and self._decoder.capturable else None
         self._cache: SlotCache | None = None
+        self._stepper: Stepper | None = None
+        self._addresses: tuple[int, ...] = ()  # of the weights that graphs read
         self._asleep = False
 
     def generate(self, requests: Sequence[TokenRequest], on_parts: OnParts | None = None) -> list[Completion]:
@@ -78,10 +93,10 @@ class HfEngine:
             if not rows:
                 return []
             slots = min(self.max_num_seqs, len(rows))
-            cache = self._cache_for(slots, max(len(row.request.ids) + row.limit for row in rows))
-            generation = Generation(rows, self._decoder, cache, slots, self.eos_ids, self.device)
             reporter = Reporter(rows, on_parts) if on_parts is not None else None
-            with torch.inference_mode():
+            with torch.inference_mode(), self._attention():
+                stepper = self._stepper_for(slots, max(len(row.request.ids) + row.limit for row in rows))
+                generation = Generation(rows, stepper, self._shapes, slots, self.eos_ids, self.device)
                 while not generation.done:
                     with part("token"), self._control.step() as aborted:
                         generation.step(self.version, aborted)
@@ -102,7 +117,7 @@ class HfEngine:
         self._control.resume()
 
     def sleep(self) -> None:
-        """Frees the KV cache. Weights shared with the trainer are the trainer's to move.
+        """Frees the KV cache and the graphs that use it. Weights shared with the trainer are the trainer's to move.
 
         Raises:
             RunError: a generation runs or is frozen; it would lose its cache.
@@ -112,11 +127,17 @@ class HfEngine:
                 raise RunError(
                     "the hf engine cannot sleep while it generates", "pause it with mode abort or wait first"
                 )
-            self._cache = None
+            self._drop_graphs()
+            self._cache = self._stepper = None
             self._asleep = True
 
     def wake(self) -> None:
         self._asleep = False
+
+    def held_weights(self) -> Iterator[tuple[str, Tensor]]:
+        """What it generates with, by Hugging Face name; of fused projections the parts of the copy."""
+        tensors = self._weights.tensors
+        yield from {**tensors, **self._decoder.copies(tensors)}.items()
 
     @torch.no_grad()
     def update_weights(self, stream: Iterable[tuple[str, Tensor]], version: int) -> None:
@@ -131,13 +152,31 @@ class HfEngine:
             ValueError: a tensor has the wrong shape. After either the engine has no weights.
         """
         with self._control.between_steps():
-            self._decoder.load(self._weights.take(stream))
+            weights = self._weights.take(stream)
+            self._decoder.load(weights)
+            before, self._addresses = self._addresses, self._decoder.addresses()
+            if before != self._addresses:
+                self._drop_graphs()
             self.version = version
 
-    def _cache_for(self, slots: int, positions: int) -> SlotCache:
-        """The last generation's cache where it fits, else a new one. Its length fits exactly, so that attention reads
-        dense memory and results depend, to the last bit, on the requests and not on what was generated before."""
-        positions = aligned(positions)
-        if self._cache is None or self._cache.slots < slots or self._cache.positions != positions:
-            self._cache = SlotCache(slots, positions)
-        return self._cache
+    def _stepper_for(self, slots: int, positions: int) -> Stepper:
+        """The last generation's stepper and cache where they fit, else new ones. On a CPU the cache's length fits
+        exactly, so that attention reads dense memory. Results depend, to the last bit, on the requests and not on what
+        was generated before."""
+        slots, positions = self._shapes.width(slots), self._shapes.reach(positions)
+        if self._stepper is not None:
+            spare = self._stepper.cache.positions - positions
+            if self._stepper.cache.slots >= slots and (spare == 0 or (spare > 0 and self._shapes.bucketed)):
+                return self._stepper
+        self._drop_graphs()
+        self._cache = self._stepper = None  # before the new ones take memory
+        self._cache = SlotCache(slots, positions)
+        self._stepper = Stepper(self._decoder, self._cache, self.device, self._graphs)
+        return self._stepper
+
+    def _attention(self) -> AbstractContextManager[None]:
+        return sdpa_kernel(_ATTENTION) if self.device.type == "cuda" else nullcontext()
+
+    def _drop_graphs(self) -> None:
+        if self._graphs is not None:
+            self._graphs.clear()

@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from verl_core.config.errors import UserError
-from verl_core.rollout.hf.cache import Prefix, SlotCache, aligned
+from verl_core.rollout.hf.cache import Prefix, SlotCache
 
 _LAYER_TYPES = frozenset({"full_attention", "sliding_attention"})
 
@@ -60,6 +60,8 @@ class GenericDecoder:
         UserError: the model has layers other than attention, or takes no position_ids.
     """
 
+    capturable = False  # a model's own code may ask the device for a number
+
     def __init__(self, config: Any, device: torch.device, dtype: torch.dtype, max_model_len: int):
         self.config = config
         self.layer_types = getattr(config, "layer_types", None)
@@ -86,6 +88,14 @@ class GenericDecoder:
         for name, tensor in weights.items():
             self.parameters[name].data = tensor
 
+    def addresses(self) -> tuple[int, ...]:
+        """Where each weight lies."""
+        return tuple(parameter.data_ptr() for parameter in self.parameters.values())
+
+    def copies(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """None: the model's parameters are these tensors."""
+        return {}
+
     def prefill(self, ids_PT: Tensor, length_P: Tensor) -> Prefix:
         P, T = ids_PT.shape
         cache = DynamicCache()  # without a configuration every layer keeps every position
@@ -96,7 +106,6 @@ class GenericDecoder:
         return Prefix(planes, logits_PTV[torch.arange(P, device=ids_PT.device), length_P - 1])
 
     def decode(self, ids_B: Tensor, position_B: Tensor, length: int, cache: SlotCache) -> Tensor:
-        length = aligned(length)
         pairs = zip(cache.planes[::2], cache.planes[1::2], strict=True)
         layers = Cache(layers=[SlotLayer(keys, values, position_B, length) for keys, values in pairs])
         return self._forward(ids_B[:, None], position_B[:, None], self._masks(position_B, length), layers)[:, 0]

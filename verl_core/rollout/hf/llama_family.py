@@ -65,6 +65,8 @@ class LlamaDecoder:
         max_model_len: longest sequence, tokens; the rotary table is made for it.
     """
 
+    capturable = True
+
     def __init__(self, config: Any, device: torch.device, dtype: torch.dtype, max_model_len: int):
         self.config = config
         self.heads = config.num_attention_heads
@@ -74,6 +76,7 @@ class LlamaDecoder:
         self.products = dtype == torch.float32
         self.activation = ACT2FN[config.hidden_act]
         self.layers: list[Layer] = []
+        self.fused: dict[str, Tensor] = {}  # by the name of their first part
         rotary = LlamaRotaryEmbedding(config)
         angle_LD = torch.outer(torch.arange(aligned(max_model_len)).float(), rotary.inv_freq.float()).repeat(1, 2)
         sign_D = torch.ones(self.head_dim)
@@ -82,17 +85,37 @@ class LlamaDecoder:
         self.sin_LD = (angle_LD.sin() * rotary.attention_scaling * sign_D).to(device, dtype)
 
     def load(self, weights: dict[str, Tensor]) -> None:
-        """Takes the model's weights by name. All but the fused ones are used where they lie."""
+        """Takes the model's weights by name. All but the fused ones are used where they lie; the fused ones stay where
+        they are from the second time on."""
         self.embed = weights["model.embed_tokens.weight"]
         self.head = self.embed if self.config.tie_word_embeddings else weights["lm_head.weight"]
         self.norm = weights["model.norm.weight"]
         self.layers = [self._layer(weights, i) for i in range(self.config.num_hidden_layers)]
 
+    def copies(self, weights: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What is used in place of these weights: the parts of the fused ones, by name."""
+        found: dict[str, Tensor] = {}
+        for first, joined in self.fused.items():
+            old = ".q_proj." if ".q_proj." in first else ".gate_proj."
+            kinds = ("q", "k", "v") if old == ".q_proj." else ("gate", "up")
+            names = [first.replace(old, f".{kind}_proj.") for kind in kinds]
+            found |= zip(names, joined.split([len(weights[name]) for name in names]), strict=True)
+        return found
+
+    def addresses(self) -> tuple[int, ...]:
+        """Where each weight lies."""
+        held = [self.embed, self.head, self.norm, *(value for layer in self.layers for value in vars(layer).values())]
+        return tuple(value.data_ptr() for value in held if isinstance(value, Tensor))
+
     def _layer(self, weights: dict[str, Tensor], index: int) -> Layer:
         at = f"model.layers.{index}."
 
         def fused(*names: str) -> Tensor | None:
-            return torch.cat([weights[at + name] for name in names]) if at + names[0] in weights else None
+            if at + names[0] not in weights:
+                return None
+            key = at + names[0]
+            joined = torch.cat([weights[at + name] for name in names], out=self.fused.get(key))
+            return self.fused.setdefault(key, joined)
 
         attn, mlp = "self_attn.{}_proj.{}", "mlp.{}_proj.{}"
         qkv, qkv_bias = (fused(*(attn.format(n, kind) for n in "qkv")) for kind in ("weight", "bias"))
@@ -150,9 +173,8 @@ class LlamaDecoder:
 
     def decode(self, ids_B: Tensor, position_B: Tensor, length: int, cache: SlotCache) -> Tensor:
         """One token for each of the first B slots, written to the cache at its position. `length` is past the largest
-        position. Returns logits [B, V]."""
+        position, a multiple of 8. Returns logits [B, V]."""
         B = len(ids_B)
-        length = aligned(length)
         row_B = torch.arange(B, device=ids_B.device)
         masks = {layer.window: self._reach(position_B, length, layer.window) for layer in self.layers}
         planes = iter(cache.planes)
