@@ -65,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _generation_only(config: RlxConfig, data: list[str] | None) -> RlxConfig:
-    """The effective configuration without critic and reference, with `data` for the prompts where it is given."""
+    """The effective configuration without critic, reference and run, with `data` for the prompts where it is given."""
     if data:
         config = replace(config, data=replace(config.data, val_files=data))
     config = effective(config)
@@ -74,6 +74,7 @@ def _generation_only(config: RlxConfig, data: list[str] | None) -> RlxConfig:
         actor=replace(config.actor, use_kl_loss=False),
         algorithm=replace(config.algorithm, use_kl_in_reward=False),
         critic=replace(config.critic, enable=False),
+        trainer=replace(config.trainer, experiment_name=None),
     )
 
 
