@@ -9,7 +9,8 @@ import pytest
 from tests.controller.controller_tiny import one_rank, tiny_config, tiny_model
 from verl_core.config.errors import MachineError
 from verl_core.controller.parity import BF16_BOUND, FLOAT32_BOUND, Parity, enforce, engine_serves, measure
-from verl_core.controller.roles import Role, Rollout
+from verl_core.controller.roles import Role
+from verl_core.controller.rollouts import Rollout
 from verl_core.data.dataset import PromptDataset
 from verl_core.models.pretrained import load_tokenizer
 from verl_core.rollout.client import RolloutClient
@@ -28,9 +29,9 @@ def gate(config, model: Path, spoil=lambda group: None) -> tuple[Parity, tuple[s
     config.data.train_max_samples = 20
     dataset = PromptDataset(config.data.train_files, config.data, load_tokenizer(config.model, model), "train", 0)
     with one_rank(config, model) as group:
-        rollout = Rollout(group)
 
         async def work() -> tuple[Parity, tuple[str, str]]:
+            rollout = Rollout(group, group, config)
             await rollout.push_weights(0)
             spoil(group)
             dtypes = await rollout.dtypes()

@@ -151,6 +151,12 @@ RULES = [
         "model.lora_rank=16 or another rank",
     ),
     Rule(
+        ("rollout.restarts", "rollout.stall_s"),
+        lambda c: c.weights.type == "inplace",
+        "rollout.engine=vllm or another engine in a process of its own",
+        also=("rollout.pool", "weights.type"),
+    ),
+    Rule(
         ("model.recompute_granularity",),
         lambda c: not c.model.enable_gradient_checkpointing,
         "model.enable_gradient_checkpointing=true",

@@ -64,6 +64,8 @@ RANGES: dict[str, tuple[str, tuple[float, ...]]] = {
     "rollout.max_model_len": (_COUNT, ()),
     "rollout.gpu_memory_utilization": ("(0, 1)", ()),
     "rollout.max_num_batched_tokens": (_COUNT, ()),
+    "rollout.restarts": ("[0, 1e9]", ()),
+    "rollout.stall_s": (_POSITIVE, ()),
     "rollout.val_kwargs.temperature": (_NON_NEGATIVE, ()),
     "rollout.val_kwargs.top_p": (_OPEN_SHARE, ()),
     "rollout.val_kwargs.top_k": (_COUNT, (-1,)),

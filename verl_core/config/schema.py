@@ -171,6 +171,10 @@ class RolloutConfig:
     """Tokens the engine takes through the model at once (>= 1); vllm and sglang."""
     enforce_eager: bool = False
     """Do not capture CUDA graphs; vllm and sglang."""
+    restarts: int = 3
+    """Engines that may be started again within an hour, of all together, when they die or hang (>= 0)."""
+    stall_s: float = 60.0
+    """Seconds without a sign of life after which an engine counts as hanging while it has work (> 0)."""
     log_prob_micro_batch_size_per_gpu: int | None = None
     """Sequences a forward when old log-probs are recomputed; null: the actor's micro-batch rule."""
     log_prob_max_token_len_per_gpu: int | None = None

@@ -106,6 +106,7 @@ class InChild:
         self.engine: ChildEngine = ChildEngine(
             "verl_core.weights.child:make",
             {"factory": CHILDREN[r.engine], "options": options, "device": str(device)},
+            stall_s=r.stall_s,
         )
         try:
             self._sender = IpcSender(self.engine.call, device=device, dtype=dtype)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import Any
 
 import torch
@@ -18,7 +18,6 @@ from verl_core.batch.shared_prompt import deal_groups, own_cost_S
 from verl_core.controller.accounting import Costs
 from verl_core.controller.executors import WorkerGroup
 from verl_core.controller.phases import forward_phase, update_phase
-from verl_core.rollout.protocol import Completion, TokenRequest
 from verl_core.training.protocol import MicroBatching
 
 # Columns a rank never needs: Python objects stay with the controller.
@@ -104,44 +103,6 @@ class Role:
 
     async def load(self, folder: str) -> None:
         await self.group.call("load", self.name, folder)
-
-
-class Rollout:
-    """The rollout engines of a pool, one a rank."""
-
-    def __init__(self, group: WorkerGroup):
-        self.group = group
-
-    async def generate(self, requests: Sequence[TokenRequest]) -> list[Completion]:
-        """Requests of a session go to one rank, so that it can share their prefix; answers come in request order."""
-        sessions = list(dict.fromkeys(r.session_id for r in requests))
-        cost = dict.fromkeys(sessions, 0)
-        for r in requests:
-            cost[r.session_id] += r.sampling.max_tokens
-        shares = balance([cost[s] for s in sessions], self.group.size)
-        rank_of = {sessions[i]: rank for rank, share in enumerate(shares) for i in share}
-        dealt: list[list[TokenRequest]] = [[] for _ in range(self.group.size)]
-        for r in requests:
-            dealt[rank_of[r.session_id]].append(r)
-        answers = await self.group.scatter("generate", [(part,) for part in dealt])
-        by_id = {c.request_id: c for part in answers for c in part}
-        return [by_id[r.request_id] for r in requests]
-
-    async def dtypes(self) -> tuple[str, str]:
-        """What the actor beside the engine computes in and what the engine generates in, e.g. bfloat16, float32."""
-        return (await self.group.call("dtypes"))[0]
-
-    async def push_weights(self, version: int) -> None:
-        await self.group.call("push_weights", version)
-
-    async def sleep(self) -> None:
-        await self.group.call("sleep")
-
-    async def wake(self) -> None:
-        await self.group.call("wake")
-
-    async def trim(self) -> None:
-        await self.group.call("trim")
 
 
 async def together[T](*work: tuple[Role, Coroutine[Any, Any, T]]) -> list[T]:

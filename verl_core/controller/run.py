@@ -19,7 +19,8 @@ from verl_core.controller.executors import Executor, WorkerGroup
 from verl_core.controller.executors.base import placements
 from verl_core.controller.executors.local import LocalExecutor
 from verl_core.controller.profiler import Profiler
-from verl_core.controller.roles import Role, Rollout
+from verl_core.controller.roles import Role
+from verl_core.controller.rollouts import Rollout
 from verl_core.controller.saving import Progress, Saver
 from verl_core.controller.sources import GroupMaker, RolloutSource, val_sampling
 from verl_core.controller.update import Updater, optimizer_steps
@@ -65,7 +66,8 @@ class Generation:
         )
         c = self.config
         self.actor = Role("actor", self.groups[c.actor.pool], ranks_per_sequence(c.actor))
-        self.rollout = Rollout(self.groups[settled(c.rollout.pool)])
+        self.rollout = Rollout(self.groups[settled(c.rollout.pool)], self.groups[c.actor.pool], c)
+        stack.push_async_callback(self.rollout.close)
         self.client = RolloutClient(self.rollout.generate)
         self.maker = GroupMaker(SingleTurn(), self.client.generate, self.scorers, self.tokenizer, c.trainer.seed)
 
@@ -216,10 +218,11 @@ class Run:
         tokens, produced = (batch.N, int(batch["mask_N"].sum())) if batch else (0, 0)
         ranks = sum(g.size for g in self.generation.groups.values())
         place = {"training/global_step": self.progress.step, "training/epoch": self.source.loader.epoch}
+        engines = {"rollout/restarts": float(self.rollout.restarts)}
         memory = await self.accounts.memory()
         timing = self.timer.end_step(tokens, produced, ranks)
         used = self.accounts.utilisation(timing)
-        self._trackers.log(self.progress.step, metrics | place | memory | timing | used)
+        self._trackers.log(self.progress.step, metrics | place | engines | memory | timing | used)
 
     def finish(self, exit_code: int, reason: str) -> dict[str, Any]:
         """Closes the trackers and writes summary.json; returns the summary."""

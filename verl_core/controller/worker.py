@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +26,9 @@ from verl_core.controller.phases import CHECKPOINT, PUSH, ROLLOUT, Phases, forwa
 from verl_core.models.pretrained import load_tokenizer
 from verl_core.platforms import Platform, profiling
 from verl_core.platforms.profiling import Profile
+from verl_core.rollout.child.engine import ChildEngine
+from verl_core.rollout.child.errors import EngineLost
+from verl_core.rollout.parts import Interrupted, Part
 from verl_core.rollout.protocol import Completion, TokenRequest
 from verl_core.training.fsdp import FsdpEngine
 from verl_core.training.protocol import MicroBatching
@@ -71,7 +75,7 @@ class Worker:
         c = self.config
         for role in self.roles:
             if role == "rollout":
-                self.seat = make_seat(c, self.platform, self.model_folder, self._rollout_dtype)
+                self.seat = self._new_seat()
             else:
                 self.engines[role] = self._train_engine(role)
         if "actor" in self.engines and uses_reference(c) and c.ref.pool == c.actor.pool:
@@ -156,28 +160,57 @@ class Worker:
 
     # --- generation -------------------------------------------------------------------------------------------------
 
-    def push_weights(self, version: int) -> None:
-        assert self.seat is not None
-        with self.phases.phase(PUSH), self._resident("actor") as engine:
-            self.seat.push(engine, version)
+    def _new_seat(self) -> Seat:
+        return make_seat(self.config, self.platform, self.model_folder, self._rollout_dtype)
 
-    def generate(self, requests: Sequence[TokenRequest]) -> list[Completion]:
+    def push_weights(self, version: int, engines: Sequence[int]) -> dict[int, EngineLost]:
+        """Gives the engines of these ranks the actor's weights. Called on all ranks of the trainer, because gathering a
+        sharded weight needs them. Returns the engines that were lost meanwhile."""
+        with self.phases.phase(PUSH), self._resident("actor") as trainer:
+            if self.rank not in engines:
+                for _ in trainer.named_weights():
+                    pass
+                return {}
+            assert self.seat is not None
+            try:
+                self.seat.push(trainer, version)
+            except EngineLost as error:
+                return {self.rank: error}
+        return {}
+
+    def generate(self, requests: Sequence[TokenRequest]) -> list[Completion] | Interrupted:
+        """Answers in the order of the requests, or what there is of them when the engine was lost."""
         assert self.seat is not None
+        parts: list[Part] = []
+        engine = self.seat.engine
         with self.phases.phase(ROLLOUT):
-            return self.seat.engine.generate(requests)
+            if not isinstance(engine, ChildEngine):  # only one in a process of its own can be lost
+                return engine.generate(requests)
+            try:
+                return engine.generate(requests, on_parts=parts.extend)
+            except EngineLost as error:
+                return Interrupted(parts, error)
 
-    def sleep(self) -> None:
-        if self.seat is not None:
-            self.seat.engine.sleep()
-
-    def wake(self) -> None:
-        if self.seat is not None:
-            self.seat.engine.wake()
+    def tell_engine(self, method: str, *args: Any) -> Any:
+        """Calls a method of the rollout engine."""
+        assert self.seat is not None
+        return getattr(self.seat.engine, method)(*args)
 
     def trim(self) -> None:
         """After a generation that was larger than those of training."""
+        assert self.seat is not None
+        self.seat.trim()
+
+    def restart_engine(self) -> None:
+        """Replaces an engine that was lost by one without weights. Returns when it is ready for them."""
+        self.close_engine()
+        self.platform.empty_cache()  # as before the first start: a new engine counts the memory that is free
+        self.seat = self._new_seat()
+
+    def close_engine(self) -> None:
+        """Ends the engine; calls that are open raise EngineLost. May be called twice."""
         if self.seat is not None:
-            self.seat.trim()
+            self.seat.close()
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
 

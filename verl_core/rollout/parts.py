@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from verl_core.rollout.protocol import Completion, Finish, TokenRequest
+
+if TYPE_CHECKING:
+    from verl_core.rollout.child.errors import EngineLost
 
 EVERY_TOKENS = 32
 EVERY_S = 0.5
@@ -27,6 +30,15 @@ class Part:
 
 
 OnParts = Callable[[Sequence[Part]], None]  # called in the engine's thread: must be quick and must not raise
+
+
+@dataclass
+class Interrupted:
+    """What is left of a generate call whose engine was lost, on its way to another process: the parts it had told, and
+    why."""
+
+    parts: list[Part]
+    error: EngineLost
 
 
 class Growing(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -109,11 +109,18 @@ class ReplicaPool[R: Replica]:
         that need no such copy."""
         weights = list(stream)
         self.each(lambda replica: replica.update_weights(weights, version))
+        self._router.forget_all()
 
     def each[T](self, do: Callable[[R], T]) -> list[T]:
         """Calls `do` with every running replica at once, and returns what it returned. None joins meanwhile: one that
         is being restarted gets `refresh` before or after. One that is lost is left out; other errors are raised."""
         return self._replicas.each(do)
+
+    def together(self, do: Callable[[Mapping[int, R]], Mapping[int, EngineLost]]) -> None:
+        """As `each`, for new weights that reach all replicas in one go: `do` gets the running ones by number, and
+        returns those that were lost."""
+        self._replicas.together(do)
+        self._router.forget_all()
 
     def close(self) -> None:
         self._replicas.close()

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -103,7 +103,7 @@ class Replicas[R: Replica]:
         """
         with self._change:
             while True:
-                running = {n: slot.engine for n, slot in enumerate(self._slots) if slot.engine is not None}
+                running = self._running()
                 if unless():
                     return {}
                 if running and not self._closing:
@@ -117,8 +117,8 @@ class Replicas[R: Replica]:
             return RunError("the rollout replicas were closed while requests were open")
         b, n = self._budget, len(self._slots)
         return RunError(
-            f"no rollout replica is left of {n}, after {self.restarts} restarts ({b.count} within {b.within_s:g} s are "
-            f"allowed); the last failure: {self._last}",
+            f"no rollout replica is left of {n}, after {self.restarts} restarts (rollout.restarts: {b.count} within "
+            f"{b.within_s:g} s); the last failure: {self._last}",
             getattr(self._last, "hint", None) or "look at what the replicas printed",
         )
 
@@ -126,6 +126,10 @@ class Replicas[R: Replica]:
         """What the `unless` of a waiting `ready` looks at has changed."""
         with self._change:
             self._change.notify_all()
+
+    def _running(self) -> dict[int, R]:
+        with self._change:
+            return {number: slot.engine for number, slot in enumerate(self._slots) if slot.engine is not None}
 
     # --- what all of them are told ----------------------------------------------------------------------------------
 
@@ -136,10 +140,16 @@ class Replicas[R: Replica]:
         with self._steady:
             return self.tell(do)
 
+    def together(self, do: Callable[[Mapping[int, R]], Mapping[int, EngineLost]]) -> None:
+        """Calls `do` once with all running engines by number; those that it returns were lost, and are replaced."""
+        with self._steady:
+            running = self._running()
+            for number, error in do(running).items():
+                self.lost(number, running[number], error)
+
     def tell[T](self, do: Callable[[R], T]) -> list[T]:
         """As `each`, for what an engine that joins meanwhile may miss."""
-        with self._change:
-            running = {number: slot.engine for number, slot in enumerate(self._slots) if slot.engine is not None}
+        running = self._running()
         if not running:
             return []
         with ThreadPoolExecutor(len(running)) as threads:
@@ -207,7 +217,8 @@ class Replicas[R: Replica]:
             self._change.notify_all()
             if self._closing:
                 return
-        log.warning("rollout replica %d is lost and will be restarted: %s", number, error)
+        log.warning("rollout replica %d is lost: %s", number, _line(error))
+        log.info("rollout replica %d, in full: %s", number, error)
         threading.Thread(target=self._replace, args=(number, engine), name=f"restart {number}", daemon=True).start()
 
     def _replace(self, number: int, old: R) -> None:
@@ -217,9 +228,10 @@ class Replicas[R: Replica]:
         while self._may_start(number, delay_s):
             try:
                 self._join(number, self._start(number))
+                log.info("rollout replica %d runs again", number)
                 return
             except Exception as error:
-                log.warning("rollout replica %d cannot be restarted: %s", number, error)
+                log.warning("rollout replica %d cannot be restarted: %s", number, _line(error))
                 with self._change:
                     self._slots[number].starting, self._last = False, error
                     self._change.notify_all()
@@ -268,3 +280,8 @@ class Replicas[R: Replica]:
             raise
         if slot.engine is None:
             engine.close()
+
+
+def _line(error: Exception) -> str:
+    """Its first line: what an engine had printed stands below it."""
+    return str(error).partition("\n")[0]

@@ -77,3 +77,8 @@ class Router:
         with self._lock:
             for session in [session for session, home in self._home.items() if home == replica]:
                 del self._home[session]
+
+    def forget_all(self) -> None:
+        """Every replica has lost its prefixes: they got new weights."""
+        with self._lock:
+            self._home.clear()

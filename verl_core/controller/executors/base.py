@@ -50,6 +50,11 @@ class WorkerGroup(Protocol):
         """Runs the method on rank i with arguments[i]; results by rank."""
         ...
 
+    async def one(self, rank: int, method: str, *args: Any, aside: bool = False) -> Any:
+        """Runs the method on one rank. `aside`: in another thread than all the rest, at the same time; for what only
+        talks to an engine in another process."""
+        ...
+
     async def close(self) -> None: ...
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from verl_core.config.errors import UserError
@@ -37,10 +38,30 @@ class LocalGroup:
     async def scatter(self, method: str, arguments: Sequence[tuple]) -> list[Any]:
         return await self.call(method, *arguments[0])
 
+    async def one(self, rank: int, method: str, *args: Any, aside: bool = False) -> Any:
+        if aside:
+            return await _aside(getattr(self.worker, method), *args)
+        return (await self.call(method, *args))[0]
+
     async def close(self) -> None:
         await self.call("close")
         if self._thread is not None:
             self._thread.shutdown()
+
+
+async def _aside[T](do: Callable[..., T], *args: Any) -> T:
+    """In a thread that nobody waits for at the end of the process, where an engine may just be starting."""
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()
+
+    def run() -> None:
+        try:
+            done.set_result(do(*args))
+        except BaseException as error:
+            done.set_exception(error)
+
+    threading.Thread(target=run, name="aside", daemon=True).start()
+    return await asyncio.wrap_future(done)
 
 
 class LocalExecutor:

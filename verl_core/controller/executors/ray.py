@@ -25,6 +25,7 @@ JOIN_S = 10
 """Longest wait for the head of a cluster to take a connection."""
 RESERVE_S = 120
 """Longest wait for nodes that are still starting."""
+ASIDE = {"engine": 16}  # the actors' concurrency group, and its threads, for calls to engines in other processes
 LONGEST = 300  # characters of a foreign error's text that are shown
 
 
@@ -43,6 +44,12 @@ class RayGroup:
         return await self._gather(
             [getattr(a, method).remote(*args) for a, args in zip(self.actors, arguments, strict=True)]
         )
+
+    async def one(self, rank: int, method: str, *args: Any, aside: bool = False) -> Any:
+        call = getattr(self.actors[rank], method)
+        if aside:
+            call = call.options(concurrency_group=next(iter(ASIDE)))
+        return (await self._gather([call.remote(*args)]))[0]
 
     async def _gather(self, calls: list[Any]) -> list[Any]:
         # The first failure ends the wait at once: the other ranks may sit in a collective that will never complete.
@@ -178,7 +185,8 @@ class RayExecutor:
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        remote: Any = ray.remote(Worker)
+        decorate: Any = ray.remote  # whose types know nothing of concurrency groups
+        remote = decorate(concurrency_groups=ASIDE)(Worker)
         actors = [
             remote.options(
                 num_cpus=1,

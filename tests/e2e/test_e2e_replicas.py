@@ -1,0 +1,102 @@
+"""A rollout engine that dies or hangs under `rlx train`: vLLM's CPU build, in the environment that rlx makes for it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+LENGTH = 180  # tokens of each answer
+WORDS = [
+    "rollout.engine=vllm", "trainer.device=cpu", "rollout.gpu_memory_utilization=0.3", "trainer.test_freq=0",
+    "trainer.save_freq=0", "trainer.val_before_train=false", "trainer.total_training_steps=9",
+    "data.train_batch_size=4", "actor.ppo_mini_batch_size=4", "rollout.n=4",
+    f"data.max_response_length={LENGTH}", "rollout.ignore_eos=true",
+]  # fmt: skip
+
+
+@contextmanager
+def training(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen, Path]]:
+    """The real command, with answers that take seconds; ended at the latest with the block. Gives its run directory."""
+    variables = {k: v for k, v in os.environ.items() if k != "RLX_PYTHON"} | {"NO_COLOR": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "rlx", "train", "smoke", *WORDS, "trainer.experiment_name=r", *words]
+    with (folder / "stderr").open("w") as stderr:
+        job = subprocess.Popen(command, cwd=folder, env=variables, stdout=subprocess.DEVNULL, stderr=stderr)
+    try:
+        yield job, folder / "runs/smoke/r"
+    finally:
+        job.kill()
+        job.wait()
+
+
+def engines(folder: Path) -> list[int]:
+    """Processes of rollout engines whose run was started in the folder; the guard of each is left out."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            own = entry.name.isdecimal() and (entry / "cwd").readlink() == folder
+            if own and b"verl_core.rollout.child.host" in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+        except OSError:  # it has ended
+            continue
+    parents = {_parent(pid) for pid in found}
+    return [pid for pid in found if pid not in parents]
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return -1
+
+
+def until(true: Callable[[], object], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.05)
+
+
+def lines(file: Path) -> list[dict]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def strike(job: subprocess.Popen, run: Path, step: int, how: signal.Signals) -> None:
+    """Sends the signal to the engine while it answers that step: nothing else runs between two steps here."""
+    folder = run.parents[2]
+    until(lambda: len(lines(run / "metrics.jsonl")) == step - 1 or job.poll() is not None, 600)
+    assert job.poll() is None, (folder / "stderr").read_text()
+    time.sleep(0.5)
+    (pid,) = engines(folder)
+    os.kill(pid, how)
+    assert not (run / f"rollouts/step_{step}.jsonl").exists()
+
+
+def test_engines_that_die_or_hang_are_replaced_until_the_budget_is_used_up(tmp_path, warm_model):
+    """No request is lost, and none is there twice."""
+    words = [f"model.path={warm_model}", "rollout.stall_s=4", "rollout.restarts=2"]
+    with training(tmp_path, *words) as (job, run):
+        strike(job, run, 2, signal.SIGKILL)
+        strike(job, run, 3, signal.SIGSTOP)
+        strike(job, run, 4, signal.SIGKILL)
+        told = job.wait(120), (tmp_path / "stderr").read_text()
+    assert told[0] == 5 and engines(tmp_path) == []
+    assert told[1].count("replica 0 is lost: the rollout engine") == 3
+    assert "no rollout replica is left of 1, after 2 restarts (rollout.restarts: 2 within 3600 s)" in told[1]
+
+    log = (run / "train.log").read_text()
+    assert "killed by SIGKILL" in log and "no sign of life for 4 s" in log and log.count("replica 0 runs again") == 2
+    steps = lines(run / "metrics.jsonl")
+    assert [(line["step"], line["rollout/restarts"]) for line in steps] == [(1, 0), (2, 1), (3, 2)]
+    for line in steps:
+        rows = lines(run / f"rollouts/step_{line['step']}.jsonl")
+        assert len(rows) == 16 == len({(row["group"], row["sample"]) for row in rows})
+        assert all(row["tokens"] == LENGTH and row["finish"] == "length" for row in rows)
+        assert line["training/rollout_logp_diff_max"] < 1e-3  # of tokens from both sides of a loss, too
