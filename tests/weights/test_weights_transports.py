@@ -15,16 +15,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from weights_engine import HERE, HoldingEngine, Weights, child, digests
-from weights_made import changes, random_bits, tensors
+from weights_made import FLOATING, SHAPES, changes, random_bits, special, tensors
 
 from verl_core.config.errors import RunError
 from verl_core.rollout.child import memory
+from verl_core.rollout.child.shared_memory import SharedBuffer, opened
 from verl_core.weights.broadcast import BroadcastSender
+from verl_core.weights.delta.codec import bits
 from verl_core.weights.delta.sender import DeltaSender
 from verl_core.weights.disk import DiskSender
 from verl_core.weights.inbox import Inbox
 from verl_core.weights.ipc import IpcSender
-from verl_core.rollout.child.shared_memory import SharedBuffer, opened
 
 KINDS = ["broadcast", "delta", "disk", "ipc"]
 
@@ -70,6 +71,29 @@ def test_every_bit_arrives_at_every_version(kind, data, copying, keeping, tmp_pa
             assert engine.call("digests").result() == digests(trainer.tensors.items())
             assert engine.call("weights_version").result() == {"version": version}
         trainer.tensors = data.draw(changes(trainer.tensors))
+    push.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_special_value_shape_and_extent_of_change_arrives(kind, copying, tmp_path):
+    """What the drawn examples above may miss, once for certain: special values in every floating dtype and odd shape,
+    tied tensors, then no change, one element, and all of them."""
+    first = {
+        f"{dtype}{list(shape)}": torch.zeros(shape, dtype=dtype) for dtype in FLOATING for shape in SHAPES[:-1]
+    } | {str(dtype): special(dtype) for dtype in FLOATING}
+    first["tied"] = first["torch.bfloat16"]
+    specials = {name: special(t.dtype).repeat(t.numel())[: t.numel()].view(t.shape) for name, t in first.items()}
+    one = {name: t.clone() for name, t in specials.items()}
+    one["torch.bfloat16[257, 9]"][200, 4] = 3.0
+    everything = {name: bits(t).bitwise_not().view(t.dtype) for name, t in one.items()}
+    push = sender(kind, [copying], tmp_path, verify=True)
+    for version, named in enumerate([first, specials, specials, one, everything, first], start=11):
+        named["tied"] = named["torch.bfloat16"]
+        sent = push.send(Weights(named), version)
+        assert copying.call("digests").result() == digests(named.items())
+        if kind == "delta":
+            changed = {13: 0, 14: 1, 15: sent.elements}.get(version, sent.changed)
+            assert (sent.whole, sent.changed) == (version == 11, changed)
     push.close()
 
 

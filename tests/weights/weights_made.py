@@ -10,8 +10,18 @@ from verl_core.weights.delta.codec import bits
 
 SHAPES = [(), (1,), (0,), (7,), (2, 0, 3), (1, 1, 1), (5, 9), (4, 3, 5), (257, 9), (1500,)]
 DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.float64, torch.int8, torch.uint8, torch.int64]
-SPECIAL = [float("nan"), float("inf"), float("-inf"), -0.0, 0.0, 1e-40]  # the last is denormal in bf16 and float32
+FLOATING = [dtype for dtype in DTYPES if dtype.is_floating_point]
 CHANGES = ["none", "all", "some", "unit", "special"]
+
+
+def special(dtype: torch.dtype) -> Tensor:
+    """NaN of two payloads and of the other sign, infinities, zeros of both signs, and denormals: the smallest of both
+    signs and the largest."""
+    info = torch.finfo(dtype)
+    named = torch.tensor([float("nan"), float("inf"), float("-inf"), 0.0, -0.0, info.tiny], dtype=dtype)
+    nan, _, _, zero, minus, tiny = bits(named)
+    further = torch.stack([nan + 1, nan | minus, zero + 1, minus + 1, tiny - 1])
+    return torch.cat([bits(named), further]).view(dtype)
 
 
 def random_bits(shape: tuple[int, ...], dtype: torch.dtype, seed: int) -> Tensor:
@@ -33,8 +43,8 @@ def changed(tensor: Tensor, how: str, seed: int) -> Tensor:
     if how == "unit":
         new[chosen] += 1
     elif how == "special" and tensor.is_floating_point():
-        which = torch.randint(0, len(SPECIAL), tensor.shape, generator=draw)
-        new[chosen] = bits(torch.tensor(SPECIAL, dtype=tensor.dtype)[which])[chosen]
+        values = bits(special(tensor.dtype))
+        new[chosen] = values[torch.randint(0, len(values), tensor.shape, generator=draw)][chosen]
     else:
         new[chosen] = bits(other)[chosen]
     return new.view(tensor.dtype)
