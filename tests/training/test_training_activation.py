@@ -5,6 +5,7 @@ import torch
 from training_tiny import NllEntropy, make_batch, totals, weights, write_model
 
 from verl_core.config.schema import ActorConfig, FsdpConfig, ModelConfig
+from verl_core.models.joint import join_projections
 from verl_core.platforms import current
 from verl_core.training.fsdp import FsdpEngine, activation
 from verl_core.training.fsdp.shard import decoder_layers
@@ -37,7 +38,7 @@ def engine_of(folder, fsdp=None, **options):
     )
 
 
-@pytest.mark.parametrize("fsdp", [FsdpConfig(), FsdpConfig(dtype="bfloat16")], ids=["plain", "sharded"])
+@pytest.mark.parametrize("fsdp", [FsdpConfig(), FsdpConfig(dtype="bfloat16")], ids=["float32", "copies"])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_step_is_the_same_bit_for_bit(folder, way, fsdp, monkeypatch):
     monkeypatch.setattr(activation, "LEAST_BYTES", 0)
@@ -66,12 +67,19 @@ def kept(engine) -> int:
     return total
 
 
-def test_selective_keeps_less_than_all_and_more_than_full(tmp_path):
-    wide = write_model(tmp_path, intermediate_size=256)
+@pytest.mark.parametrize("width", [256, 48])  # 48: narrower than queries, keys and values together
+def test_selective_keeps_less_than_all_and_more_than_full(tmp_path, width):
+    wide = write_model(tmp_path, intermediate_size=width)
     engines = {way: engine_of(wide, **WAYS[way]) for way in ("full", "selective")}
     recomputed = {way: _products(engine) for way, engine in engines.items()}
     assert recomputed["full"] > recomputed["selective"] > 0
     assert kept(engines["full"]) < kept(engine_of(wide))
+
+
+def test_selective_keeps_joint_projections(folder):
+    alone, joint = (engine_of(folder, **WAYS["selective"]) for _ in range(2))
+    join_projections(joint.network)
+    assert _products(joint) == _products(alone) > 0
 
 
 def _products(engine) -> int:

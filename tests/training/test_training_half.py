@@ -163,3 +163,13 @@ def test_one_product_for_queries_keys_and_values_changes_nothing(config, model, 
     assert out[0][1].keys() == out[1][1].keys()
     for name, gradient in out[0][1].items():
         torch.testing.assert_close(out[1][1][name], gradient, rtol=1e-4, atol=1e-5, msg=name)
+
+
+def test_values_may_be_asked_for_before_keys():
+    torch.manual_seed(0)
+    attention = torch.nn.ModuleDict({f"{x}_proj": torch.nn.Linear(8, n) for x, n in (("q", 8), ("k", 4), ("v", 4))})
+    plain = copy.deepcopy(attention)
+    join_projections(attention)
+    x = torch.randn(3, 8)
+    for name in ("q_proj", "v_proj", "k_proj"):
+        torch.testing.assert_close(attention[name](x), plain[name](x))

@@ -34,21 +34,21 @@ def _pays(layers: list[nn.Module | None]) -> bool:
 
 
 class _Joint:
-    """The first call, for queries, computes all three; the others take what waits for them."""
+    """The call for queries computes all three; keys and values wait for theirs, in whatever order they come."""
 
     def __init__(self, q: nn.Linear, k: nn.Linear, v: nn.Linear):
         self.layers = (q, k, v)
-        self.waiting: list[Tensor] = []
+        self.waiting: dict[str, Tensor] = {}
 
     def query(self, x: Tensor) -> Tensor:
         weight = torch.cat([own(layer.weight) for layer in self.layers])
         bias = None if self.layers[0].bias is None else torch.cat([own(layer.bias) for layer in self.layers])
         query, key, value = F.linear(x, weight, bias).split([layer.out_features for layer in self.layers], -1)
-        self.waiting = [value, key]
+        self.waiting = {"key": key, "value": value}
         return query
 
     def key(self, x: Tensor) -> Tensor:
-        return self.waiting.pop()
+        return self.waiting.pop("key")
 
     def value(self, x: Tensor) -> Tensor:
-        return self.waiting.pop()
+        return self.waiting.pop("value")

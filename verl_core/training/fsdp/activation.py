@@ -39,9 +39,8 @@ def recompute_layers(
     """
     context = None
     if compiled or granularity == "selective":
-        text = config.get_text_config()
-        width = _attention_width(text) if granularity == "selective" else 0
-        context = partial(create_selective_checkpoint_contexts, partial(_keeps, width))
+        width, joint = _attention_widths(config.get_text_config()) if granularity == "selective" else (0, 0)
+        context = partial(create_selective_checkpoint_contexts, partial(_keeps, width, joint))
     for layer in decoder_layers(network):
         layer.forward = _recomputed(layer.forward, context, preserve_rng=_draws(layer))
 
@@ -61,18 +60,20 @@ def _recomputed(
     return recomputed
 
 
-def _attention_width(text: Any) -> int:
-    """The longest side of attention's matrices; queries, keys and values may be one."""
+def _attention_widths(text: Any) -> tuple[int, int]:
+    """The longest side of attention's matrices, and that of queries, keys and values as one (models/joint.py)."""
     head = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     keys = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-    return max(text.hidden_size, (text.num_attention_heads + 2 * keys) * head)
+    return max(text.hidden_size, text.num_attention_heads * head), (text.num_attention_heads + 2 * keys) * head
 
 
-def _keeps(width: int, ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
-    """Products with a matrix no larger than `width` on a side, and attention."""
+def _keeps(width: int, joint: int, ctx: Any, op: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    """Products with a matrix no larger than `width` on a side, or of the length `joint`, and attention. A feed-forward
+    may be narrower than the joint matrix is long."""
     if op in _MATRIX_PRODUCTS:
-        weight = args[_MATRIX_PRODUCTS[op]]
-        return CheckpointPolicy.MUST_SAVE if max(weight.shape) <= width else CheckpointPolicy.PREFER_RECOMPUTE
+        longest = max(args[_MATRIX_PRODUCTS[op]].shape)
+        keeps = longest <= width or longest == joint
+        return CheckpointPolicy.MUST_SAVE if keeps else CheckpointPolicy.PREFER_RECOMPUTE
     kept = op.name().split(".")[0] in _ATTENTION if hasattr(op, "name") else False
     return CheckpointPolicy.MUST_SAVE if kept else CheckpointPolicy.PREFER_RECOMPUTE
 
