@@ -87,6 +87,7 @@ def test_a_pipeline_of_equal_layers_is_tightest_where_more_is_held():
 FAULTS = {
     "actor.ulysses_sequence_parallel_size=8 cluster.n_gpus_per_node=8": "28 attention heads",
     "rollout.tensor_model_parallel_size=8 cluster.n_gpus_per_node=8": "28 attention heads",
+    "rollout.tensor_model_parallel_size=7 cluster.n_gpus_per_node=7": "152064 tokens, filled up to 152064",
     "actor.strategy=megatron actor.megatron.tensor_model_parallel_size=8": "28 attention heads",
     "actor.strategy=megatron actor.megatron.pipeline_model_parallel_size=32 cluster.nnodes=4": "28 layers",
     "actor.strategy=megatron actor.megatron.pipeline_model_parallel_size=4 "
