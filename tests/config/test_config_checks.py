@@ -63,7 +63,7 @@ from verl_core.config.typed import leaf_types
         (["cluster.nproc=2", "cluster.nnodes=2"], "cluster.nproc alone"),
         (["cluster.nproc=2", "cluster.executor=local"], "pool main has 1 x 2: set cluster.executor=ray"),
         (
-            ["cluster.pools.main.gpus=1", "cluster.pools.b.gpus=1", "rollout.pool=b"],
+            ["cluster.pools.main.gpus=1", "cluster.pools.b.gpus=1", "rollout.pool=b", "weights.type=inplace"],
             "one process, but rollout.pool is 'b', actor.pool 'main'",
         ),
         (
@@ -81,6 +81,21 @@ from verl_core.config.typed import leaf_types
         (
             ["rollout.engine=vllm", "cluster.nproc=4", "rollout.tensor_model_parallel_size=3"],
             "does not divide the 4 ranks",
+        ),
+        (
+            [
+                *("rollout.engine=vllm", "cluster.nnodes=2", "cluster.n_gpus_per_node=3"),
+                "rollout.tensor_model_parallel_size=2",
+            ],
+            "does not divide the 3 ranks of a node",
+        ),
+        (
+            ["rollout.engine=vllm", "rollout.lora_native=true", "model.lora_rank=513"],
+            r"model.lora_rank=513 .*serves ranks up to 512",
+        ),
+        (
+            ["rollout.engine=vllm", "rollout.lora_native=true", "model.lora_rank=4", "weights.verify=true"],
+            "weights.verify=true .*do not go together",
         ),
         (["rollout.max_model_len=64"], "leaves no room for an answer"),
         (["algorithm.name=grop"], "expected one of ppo, grpo, .*did you mean grpo"),
@@ -157,6 +172,7 @@ def test_what_looks_alike_and_is_right():
         (["actor.loss_scale_factor=3"], "actor.loss_agg_mode=seq-mean-token-sum-norm"),
         (["rollout.enforce_eager=true"], "rollout.engine=vllm or sglang"),
         (["rollout.tensor_model_parallel_size=2"], "rollout.engine=vllm or sglang"),
+        (["rollout.lora_native=true"], "rollout.engine=vllm and model.lora_rank=16"),
         (["rollout.log_prob_micro_batch_size_per_gpu=2"], "rollout.old_log_prob=recompute"),
         (["rollout.val_kwargs.temperature=1"], "rollout.val_kwargs.do_sample=true"),
         (["data.val_files=null", "rollout.val_kwargs.do_sample=true"], "data.val_files"),

@@ -84,7 +84,8 @@ def test_old_log_probs_of_the_float32_engine_need_no_pass():
 @pytest.mark.parametrize(("transport", "way"), [("broadcast", "network"), ("delta", "network"), ("disk", "disk")])
 def test_weights_take_the_way_they_are_told(transport, way):
     pools = ["cluster.pools.main.gpus=1", "cluster.pools.gen.gpus=1", "rollout.pool=gen"]
-    moved = phase(estimated("gsm8k-grpo", *pools, f"weights.type={transport}"), "actor", "sync").moved
+    keys = [f"weights.type={transport}", *(["weights.folder=weights"] if transport == "disk" else [])]
+    moved = phase(estimated("gsm8k-grpo", *pools, *keys), "actor", "sync").moved
     whole = 2 * 494_032_768
     assert moved[way] == pytest.approx({"broadcast": whole, "delta": 0.03 * whole, "disk": 2 * whole}[transport])
 

@@ -140,7 +140,7 @@ _many(
 _many(
     "engine",
     {
-        "hf": ("verl_core.rollout.hf:HfEngine", "Plain torch in the trainer's process; any device."),
+        "hf": ("verl_core.rollout.hf:HfEngine", "Plain torch, with the trainer or on a pool of its own; any device."),
         "vllm": ("verl_core.rollout.vllm:make", "vLLM in its own process; GPUs, and a CPU build to try it."),
     },
 )
@@ -150,11 +150,17 @@ _many(
     {
         "inplace": ("verl_core.weights.inplace:push", "Same process: the engine is handed the tensors."),
         "ipc": ("verl_core.weights.ipc:IpcSender", "Memory that two processes of one device share, in buckets."),
+        "broadcast": ("verl_core.weights.broadcast:BroadcastSender", "NCCL from the trainer to engines apart."),
+        "delta": ("verl_core.weights.delta.sender:DeltaSender", "Only values that changed, bit for bit."),
     },
 )
-register("transport", "broadcast", doc="NCCL from trainer ranks to engine ranks.", built=False)
-register("transport", "delta", doc="Only values that changed, bit for bit.", built=False)
-register("transport", "disk", doc="safetensors in a shared folder.", built=False)
+register(
+    "transport",
+    "disk",
+    where="verl_core.weights.disk:DiskSender",
+    keys=("weights.folder",),
+    doc="safetensors in a shared folder.",
+)
 _many(
     "executor",
     {

@@ -20,6 +20,7 @@ from verl_core.config.no_effect import idle_keys
 from verl_core.config.ranges import VLLM_TEMPERATURES
 from verl_core.config.rollout_correction import rejections_of, weights_of
 from verl_core.config.schema import PoolConfig, RlxConfig
+from verl_core.config.weight_checks import weight_faults
 
 TOKEN_BUDGETS = {  # key: the count of sequences that excludes it
     "actor.ppo_max_token_len_per_gpu": "actor.ppo_micro_batch_size_per_gpu",
@@ -28,7 +29,6 @@ TOKEN_BUDGETS = {  # key: the count of sequences that excludes it
     "rollout.log_prob_max_token_len_per_gpu": "rollout.log_prob_micro_batch_size_per_gpu",
 }
 
-_ONE_POOL = {"inplace": "in one process", "ipc": "on one device"}  # transports that reach no other pool
 SHORTHAND = ("cluster.nproc", "cluster.nnodes", "cluster.n_gpus_per_node")
 
 
@@ -152,11 +152,7 @@ def _rollout(said: Said, e: RlxConfig) -> Iterator[str]:
     """Engine, its pool and its limits."""
     r, ranks = e.rollout, _ranks(e, e.rollout.pool)
     size = "rollout.tensor_model_parallel_size"
-    if (e.weights.type == "inplace") != (r.engine == "hf"):
-        yield f"{said('weights.type')}: inplace goes with rollout.engine=hf and with no other; {said('rollout.engine')}"
-    elif e.weights.type in _ONE_POOL and r.pool != e.actor.pool and r.pool in e.cluster.pools:
-        pools = f"rollout.pool is {r.pool!r}, actor.pool {e.actor.pool!r}"
-        yield f"{said('weights.type')} needs engine and actor {_ONE_POOL[e.weights.type]}, but {pools}"
+    yield from weight_faults(said, e)
     if r.engine == "vllm":
         coldest, hottest = VLLM_TEMPERATURES
         for key in ("rollout.temperature", *(["rollout.val_kwargs.temperature"] if r.val_kwargs.do_sample else [])):

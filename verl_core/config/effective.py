@@ -87,6 +87,18 @@ def uses_reference(config: RlxConfig) -> bool:
     return bool(asked) or "reference" in entry("algorithm", config.algorithm.name).needs
 
 
+def engines_apart(config: RlxConfig) -> bool:
+    """Whether the rollout engines of an effective configuration have a pool of their own."""
+    return config.rollout.pool != config.actor.pool
+
+
+def ranks_per_engine(config: RlxConfig) -> int:
+    """Neighbouring ranks of the rollout's pool that share an engine of an effective configuration. On a pool of their
+    own engines have a rank each, with as many GPUs as they span."""
+    r = config.rollout
+    return 1 if r.engine == "hf" or engines_apart(config) else r.tensor_model_parallel_size
+
+
 def uses_rollout(config: RlxConfig) -> bool:
     """Whether the run generates answers; supervised and preference training read them from files."""
     return "dataset" not in entry("algorithm", config.algorithm.name).needs
@@ -123,9 +135,9 @@ def get(config: Any, key: str) -> Any:
 
 
 def _transport(c: RlxConfig) -> str:
-    if c.rollout.engine == "hf":
-        return "inplace"
-    return "ipc" if c.rollout.pool == c.actor.pool else "broadcast"
+    if c.rollout.pool != c.actor.pool:
+        return "broadcast"
+    return "inplace" if c.rollout.engine == "hf" else "ipc"
 
 
 def _fill(config: RlxConfig, key: str, value: Any) -> None:

@@ -19,6 +19,7 @@ PATHS = (
     "critic.model.path",
     "reward.custom_reward_function.path",
     "trainer.default_local_dir",
+    "weights.folder",
 )
 """Keys that name files or folders of the machine."""
 

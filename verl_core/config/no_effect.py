@@ -156,6 +156,7 @@ RULES = [
         "rollout.engine=vllm or another engine in a process of its own",
         also=("rollout.pool", "weights.type"),
     ),
+    Rule(("weights.bucket_mb",), lambda c: c.weights.type == "inplace", "weights.type=ipc or another that sends"),
     Rule(
         ("model.recompute_granularity",),
         lambda c: not c.model.enable_gradient_checkpointing,
@@ -204,6 +205,7 @@ RULES = [
         "actor.policy_loss.loss_mode",
         ("actor.clip_ratio", "actor.clip_ratio_low", "actor.clip_ratio_high", "actor.clip_ratio_c"),
     ),
+    *_catalogue_rules("transport", "weights.type", ("weights.folder",)),
     *_optimizer_rules("actor.optim"),
     *_optimizer_rules("critic.optim"),
     Rule(

@@ -66,6 +66,7 @@ RANGES: dict[str, tuple[str, tuple[float, ...]]] = {
     "rollout.max_num_batched_tokens": (_COUNT, ()),
     "rollout.restarts": ("[0, 1e9]", ()),
     "rollout.stall_s": (_POSITIVE, ()),
+    "weights.bucket_mb": ("[1, 65536]", ()),
     "rollout.val_kwargs.temperature": (_NON_NEGATIVE, ()),
     "rollout.val_kwargs.top_p": (_OPEN_SHARE, ()),
     "rollout.val_kwargs.top_k": (_COUNT, (-1,)),

@@ -296,7 +296,13 @@ class WeightsConfig:
     type: Literal["inplace", "ipc", "broadcast", "delta", "disk"] | None = None
     """How new weights reach the rollout engine. inplace: same process (hf); ipc: memory shared on one device;
     broadcast: NCCL to GPUs of another pool; delta: only the changed values; disk: a shared folder. null: inplace for
-    hf, ipc for another engine on the actor's pool, broadcast on a pool of its own."""
+    hf and ipc for another engine on the actor's pool, broadcast on a pool of its own."""
+    verify: bool = False
+    """Hash every tensor on both sides of a transfer and compare; the first that differs is named."""
+    bucket_mb: int = 256
+    """MiB of each of the two buckets that a transfer fills in turn, and of the files of disk."""
+    folder: str | None = None
+    """disk: where weights are written, under the same path on every node; one run at a time."""
 
 
 @dataclass

@@ -22,9 +22,6 @@ def unbuilt(config: RlxConfig) -> Iterator[str]:
         yield _later(f"algorithm.name={c.algorithm.name}", f"{', '.join(names('algorithm', built=True))} run today")
     if uses_rollout(c) and not entry("engine", c.rollout.engine).built:
         yield _later(f"rollout.engine={c.rollout.engine}", f"{' and '.join(names('engine', built=True))} run today")
-    elif uses_rollout(c) and not entry("transport", str(c.weights.type)).built:
-        own = "inplace" if c.rollout.engine == "hf" else "ipc (an engine on the actor's pool)"
-        yield _later(f"weights.type={c.weights.type}", f"{own} runs today")
     if uses_rollout(c) and c.rollout.engine == "vllm" and c.rollout.tensor_model_parallel_size > 1:
         size = c.rollout.tensor_model_parallel_size
         yield _later(f"rollout.tensor_model_parallel_size={size}", "an engine on each GPU runs today (1)")

@@ -10,7 +10,7 @@ from typing import Any
 
 from verl_core.batch import Batch
 from verl_core.checkpoint.store import CheckpointStore
-from verl_core.config.effective import ranks_per_sequence, settled
+from verl_core.config.effective import engines_apart, ranks_per_sequence, settled, total_ranks
 from verl_core.config.schema import RlxConfig
 from verl_core.controller import parity
 from verl_core.controller.accounting import Accounts, costs_of
@@ -65,6 +65,9 @@ class Generation:
             self.config, placements(self.config), self.model_folder, self.blank
         )
         c = self.config
+        if engines_apart(c):
+            trainer, tells = self.groups[c.actor.pool], self.groups[settled(c.rollout.pool)].tells()
+            await trainer.scatter("connect", [(tells,), *[((),)] * (trainer.size - 1)])
         self.actor = Role("actor", self.groups[c.actor.pool], ranks_per_sequence(c.actor))
         self.rollout = Rollout(self.groups[settled(c.rollout.pool)], self.groups[c.actor.pool], c)
         stack.push_async_callback(self.rollout.close)
@@ -216,7 +219,7 @@ class Run:
         """One line of metrics for the step the run has reached."""
         assert self._trackers is not None
         tokens, produced = (batch.N, int(batch["mask_N"].sum())) if batch else (0, 0)
-        ranks = sum(g.size for g in self.generation.groups.values())
+        ranks = total_ranks(self.config)
         place = {"training/global_step": self.progress.step, "training/epoch": self.source.loader.epoch}
         engines = {"rollout/restarts": float(self.rollout.restarts)}
         memory = await self.accounts.memory()

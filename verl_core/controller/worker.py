@@ -19,10 +19,13 @@ from verl_core.batch import Batch
 from verl_core.checkpoint.distributed import load_role, save_role, state_bytes
 from verl_core.checkpoint.huggingface import save_huggingface_files
 from verl_core.config.effective import uses_reference
+from verl_core.config.errors import MachineError
 from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, RlxConfig
 from verl_core.controller.computing import prepare_computing
-from verl_core.controller.engines import Seat, make_seat
+from verl_core.controller.engine_logs import engine_log
+from verl_core.controller.engines import BesideTrainer, Seat, make_seat, served_adapter
 from verl_core.controller.phases import CHECKPOINT, PUSH, ROLLOUT, Phases, forward_phase, update_phase
+from verl_core.controller.spans import Span
 from verl_core.models.pretrained import load_tokenizer
 from verl_core.platforms import Platform, profiling
 from verl_core.platforms.profiling import Profile
@@ -31,7 +34,10 @@ from verl_core.rollout.child.errors import EngineLost
 from verl_core.rollout.parts import Interrupted, Part
 from verl_core.rollout.protocol import Completion, TokenRequest
 from verl_core.training.fsdp import FsdpEngine
-from verl_core.training.protocol import MicroBatching
+from verl_core.training.protocol import MicroBatching, TrainEngine
+from verl_core.weights.adapter_only import AdapterOnly
+from verl_core.weights.courier import Courier
+from verl_core.weights.sending import Tell
 
 
 class Worker:
@@ -44,6 +50,8 @@ class Worker:
         self.model_folder = model_folder
         self.engines: dict[str, FsdpEngine] = {}
         self.seat: Seat | None = None
+        self.span: Span  # of a rank that has, or shares, a rollout engine
+        self.courier: Courier | None = None
         self.profile: Profile | None = None
         self.platform: Platform
         self.phases: Phases
@@ -65,17 +73,31 @@ class Worker:
         self.phases = Phases(self.platform, self.rank)
         if master is not None:
             self.platform.set_device(0)
+            self._join(master)
+        with self.phases.phase("start"):
+            self._build()
+
+    def _join(self, master: str) -> None:
+        """Raises MachineError where the ranks cannot meet: another process was given rank 0's port meanwhile, say."""
+        try:
             torch.distributed.init_process_group(
                 self.platform.comm_backend, init_method=f"tcp://{master}", rank=self.rank, world_size=self.world
             )
-        with self.phases.phase("start"):
-            self._build()
+        except torch.distributed.DistNetworkError as error:
+            taken = "EADDRINUSE" in str(error)
+            why = "another process has taken that port" if taken else str(error).splitlines()[0]
+            raise MachineError(
+                f"rank {self.rank} cannot meet the other ranks at {master}: {why}",
+                "start again: a free port is chosen each time" if taken else "look at firewalls between the nodes",
+            ) from error
 
     def _build(self) -> None:
         c = self.config
         for role in self.roles:
             if role == "rollout":
-                self.seat = self._new_seat()
+                self.span = Span(c, self.rank, self.platform)
+                with self.span.starting():
+                    self.seat = self._new_seat() if self.span.has_engine else None
             else:
                 self.engines[role] = self._train_engine(role)
         if "actor" in self.engines and uses_reference(c) and c.ref.pool == c.actor.pool:
@@ -161,17 +183,37 @@ class Worker:
     # --- generation -------------------------------------------------------------------------------------------------
 
     def _new_seat(self) -> Seat:
-        return make_seat(self.config, self.platform, self.model_folder, self._rollout_dtype)
+        where, log = self.span.environment, engine_log(self.config.trainer, self.rank)
+        return make_seat(self.config, self.platform, self.model_folder, self._rollout_dtype, where, log)
+
+    def connect(self, tells: Sequence[Tell]) -> None:
+        """Tells a rank of the trainer of the engines on another pool; the first rank alone gets them, the others none.
+        Called on all ranks."""
+        self.courier = Courier(
+            self.config.weights,
+            tells,
+            device=self.platform.device,
+            dtype=self._rollout_dtype,
+            address=_own_host(self.config.cluster.ray_address),
+        )
+
+    def tell_inbox(self, method: str, message: dict[str, Any]) -> Any:
+        """Calls a method of the weight inbox that stands beside the engine of this rank."""
+        assert self.seat is not None and isinstance(self.seat.engine, ChildEngine)
+        return self.seat.engine.call(method, **message).result()
 
     def push_weights(self, version: int, engines: Sequence[int]) -> dict[int, EngineLost]:
         """Gives the engines of these ranks the actor's weights. Called on all ranks of the trainer, because gathering a
         sharded weight needs them. Returns the engines that were lost meanwhile."""
-        with self.phases.phase(PUSH), self._resident("actor") as trainer:
+        with self.phases.phase(PUSH), self._resident("actor") as engine:
+            trainer: TrainEngine = engine if served_adapter(self.config) is None else AdapterOnly(engine)
+            if self.courier is not None:
+                return self.courier.push(trainer, version, engines)
             if self.rank not in engines:
                 for _ in trainer.named_weights():
                     pass
                 return {}
-            assert self.seat is not None
+            assert isinstance(self.seat, BesideTrainer)
             try:
                 self.seat.push(trainer, version)
             except EngineLost as error:
@@ -263,6 +305,9 @@ class Worker:
 
     def close(self) -> None:
         self.engines.clear()
+        if self.courier is not None:
+            self.courier.close()
+            self.courier = None
         if self.seat is not None:
             self.seat.close()
             self.seat = None

@@ -55,7 +55,7 @@ class BroadcastSender:
         with drained(cast(engine.named_weights(), self._dtype)) as stream:
             if self._link is None:
                 return Sent(version)
-            delivery = Delivery(self._tells, {"version": version}, self._link.abort)
+            delivery = Delivery(self._tells, {"version": version, "verify": self._verify}, self._link.abort)
             hasher = Hasher()
             try:
                 sent = self._link.send(hasher.watch(stream) if self._verify else stream, hasher.hashes)

@@ -11,8 +11,8 @@ from verl_core.weights.inbox import Inbox
 
 
 def make(factory: str, options: dict[str, Any], device: str, keeps: bool = False) -> RolloutEngine:
-    """The engine of `factory` ("module:function", called with `options`) with the inbox's `weights_open`,
-    `weights_version` and `weights_take` as further methods. An engine that offers `held_weights()` can be verified.
+    """The engine of `factory` ("module:function", called with `options`) with the inbox's `weights_*` as further
+    methods. Of an engine that offers `held_weights()` a verified transfer compares what it holds, see `Inbox`.
 
     Args:
         device: where the engine's weights lie.
@@ -21,6 +21,6 @@ def make(factory: str, options: dict[str, Any], device: str, keeps: bool = False
     module, name = factory.split(":")
     engine: Any = getattr(importlib.import_module(module), name)(**options)
     inbox = Inbox(engine, device=device, keeps=keeps, held=getattr(engine, "held_weights", None))
-    for method in ("weights_open", "weights_version", "weights_take"):
+    for method in ("weights_open", "weights_opened", "weights_version", "weights_take"):
         setattr(engine, method, getattr(inbox, method))
     return engine

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import time
+import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,7 @@ class DiskSender:
     ):
         self._tells, self._folder, self._dtype, self._file_bytes = tells, Path(folder).absolute(), dtype, file_bytes
         self._verify, self._timeout_s = verify, timeout_s
+        self._writer = uuid.uuid4().hex  # stands in every manifest: two runs in one folder notice each other
         if tells:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._drop_partial()
@@ -68,7 +70,8 @@ class DiskSender:
                     f"weights of version {version} could not be written below {self._folder}: {error}",
                     "free space there, or choose another weights.type",
                 ) from error
-        delivery = Delivery(self._tells, {"version": version, "folder": str(place)}, lambda: None)
+        message = {"version": version, "verify": self._verify, "folder": str(place), "writer": self._writer}
+        delivery = Delivery(self._tells, message, lambda: None)
         delivery.finish(self._timeout_s)
         for old in self._folder.glob("version_*"):
             if old != place:
@@ -87,7 +90,7 @@ class DiskSender:
             save_file(tensors, partial / name)
             _to_disk(partial / name)
             files[name] = (partial / name).stat().st_size
-        manifest = {"version": version, "files": files, "hashes": hasher.hashes()}
+        manifest = {"version": version, "writer": self._writer, "files": files, "hashes": hasher.hashes()}
         (partial / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
         for path in (partial / MANIFEST, partial):
             _to_disk(path)
@@ -111,7 +114,7 @@ class DiskReceiver:
 
     def stream(self, message: dict[str, Any], room: Room | None) -> Iterator[tuple[str, Tensor]]:
         folder = Path(message["folder"])
-        manifest = self._manifest(folder, message["version"])
+        manifest = self._manifest(folder, message["version"], message["writer"])
         for name, size in manifest["files"].items():
             found = (folder / name).stat().st_size if (folder / name).exists() else 0
             if found != size:
@@ -126,7 +129,7 @@ class DiskReceiver:
                     yield name, tensor
         self.hashes = manifest["hashes"]
 
-    def _manifest(self, folder: Path, version: int) -> dict[str, Any]:
+    def _manifest(self, folder: Path, version: int, writer: str) -> dict[str, Any]:
         deadline = time.monotonic() + self._timeout_s
         while not (folder / MANIFEST).exists():
             if time.monotonic() > deadline:
@@ -138,6 +141,8 @@ class DiskReceiver:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         if manifest["version"] != version:
             raise RunError(f"{folder} holds version {manifest['version']}, not {version}")
+        if manifest["writer"] != writer:
+            raise RunError(f"{folder} was written by another run", "give each run a weights.folder of its own")
         return manifest
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from verl_core.config.errors import RlxError, RunError
 from verl_core.rollout.protocol import RolloutEngine
 from verl_core.weights.buckets import Piece, dtype_of
-from verl_core.weights.hashing import compare, hashes_of
+from verl_core.weights.hashing import Hasher, compare, hashes_of
 
 Room = Callable[[Piece], Tensor]
 
@@ -45,7 +45,8 @@ class Inbox:
         engine: the one that samples.
         device: where the engine's weights lie.
         keeps: the engine uses the tensors that it is given where they lie (hf) instead of copying them.
-        held: the engine's present weights by Hugging Face name, for verified transfers.
+        held: the engine's present weights by Hugging Face name, for verified transfers. None: the engine keeps them in
+            a form of its own (vLLM), and what is verified is each tensor at the moment that the engine takes it.
     """
 
     def __init__(
@@ -75,19 +76,26 @@ class Inbox:
     def weights_version(self) -> dict[str, Any]:
         return {"version": self.version}
 
-    def weights_take(self, version: int, **message: Any) -> dict[str, Any]:
+    def weights_opened(self) -> dict[str, Any]:
+        """Whether a transport is there. An engine that was started again has none."""
+        return {"open": self._receiver is not None}
+
+    def weights_take(self, version: int, verify: bool = False, **message: Any) -> dict[str, Any]:
         """Takes one version. Raises RunError that says which version the engine holds afterwards."""
         if self._receiver is None:
             raise RunError("weights came before a transport was opened")
         before, self._begun = self.version, False
+        taken = Hasher() if verify and self._held is None else None
         try:
-            stream = self._receiver.stream({"version": version, "held": before, **message}, self._room)
+            message = {"version": version, "held": before, "verify": verify, **message}
+            stream = self._receiver.stream(message, self._room)
             # An engine forgets what it had as soon as it reads. One that copies is not disturbed before there is a
             # tensor; one that keeps them where they lie must stand still before the first is overwritten.
             first = [] if self._room is not None else list(islice(stream, 1))
-            self._engine.update_weights(self._read(chain(first, stream)), version)
-            if self._receiver.hashes:
-                self._verify(self._receiver.hashes)
+            whole = self._read(chain(first, stream))
+            self._engine.update_weights(taken.watch(whole) if taken else whole, version)
+            if verify:
+                compare(sent := self._receiver.hashes, taken.hashes() if taken else self._hashes_of(sent))
         except Exception as error:
             holds = "no version whole: it needs all weights" if self._begun else f"version {before}"
             hint = error.hint if isinstance(error, RlxError) else None
@@ -106,10 +114,10 @@ class Inbox:
         self._begun, self.version = True, None
         yield from stream
 
-    def _verify(self, sent: dict[str, int]) -> None:
-        if self._held is None:
-            raise RunError("the engine does not give its weights back, so that no transfer can be verified")
-        compare(sent, hashes_of((name, tensor) for name, tensor in self._held() if name in sent))
+    def _hashes_of(self, sent: dict[str, int]) -> dict[str, int]:
+        """Of what the engine holds by the names that were sent."""
+        assert self._held is not None
+        return hashes_of((name, tensor) for name, tensor in self._held() if name in sent)
 
     def _own(self, piece: Piece) -> Tensor:
         """The engine's memory for this tensor, the same one at every transfer."""

@@ -58,7 +58,7 @@ class IpcSender:
             if self._tell is None:
                 return Sent(version)
             alarm = lambda: self._alarm.post("receipt", {"failed": True})  # noqa: E731
-            delivery = Delivery([self._tell], {"version": version}, alarm)
+            delivery = Delivery([self._tell], {"version": version, "verify": self._verify}, alarm)
             try:
                 sent = self._post(stream)
                 delivery.finish(self._timeout_s)

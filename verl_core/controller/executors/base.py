@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from verl_core.config.effective import uses_reference
 from verl_core.config.schema import RlxConfig
 
+if TYPE_CHECKING:
+    from verl_core.weights.sending import Tell
+
 
 @dataclass(frozen=True)
 class Placement:
-    """Which roles live on the ranks of one pool."""
+    """Which roles live on the ranks of one pool. A rank has one GPU, or all `gpus` of an engine that spans several."""
 
     pool: str
     ranks: int
     gpus_per_node: int
     roles: tuple[str, ...]
+    gpus: int = 1
 
 
 def placements(config: RlxConfig) -> list[Placement]:
@@ -30,11 +34,13 @@ def placements(config: RlxConfig) -> list[Placement]:
         where["ref"] = config.ref.pool
     if config.critic.enable:
         where["critic"] = config.critic.pool
-    return [
-        Placement(name, pool.nodes * pool.gpus, pool.gpus, roles)
-        for name, pool in config.cluster.pools.items()
-        if (roles := tuple(role for role, at in where.items() if at == name))
-    ]
+    spans = 1 if config.rollout.engine == "hf" else config.rollout.tensor_model_parallel_size
+    plan = []
+    for name, pool in config.cluster.pools.items():
+        if roles := tuple(role for role, at in where.items() if at == name):
+            gpus = spans if roles == ("rollout",) else 1
+            plan.append(Placement(name, pool.nodes * pool.gpus // gpus, pool.gpus, roles, gpus))
+    return plan
 
 
 class WorkerGroup(Protocol):
@@ -53,6 +59,10 @@ class WorkerGroup(Protocol):
     async def one(self, rank: int, method: str, *args: Any, aside: bool = False) -> Any:
         """Runs the method on one rank. `aside`: in another thread than all the rest, at the same time; for what only
         talks to an engine in another process."""
+        ...
+
+    def tells(self) -> list[Tell]:
+        """Calls to the weight inboxes of the ranks' engines, for the ranks of another pool."""
         ...
 
     async def close(self) -> None: ...

@@ -15,6 +15,7 @@ from verl_core.config.schema import RlxConfig
 from verl_core.controller.executors.base import Placement, WorkerGroup
 from verl_core.controller.out_of_memory import out_of_memory
 from verl_core.controller.worker import Worker
+from verl_core.weights.sending import Tell
 
 
 class LocalGroup:
@@ -42,6 +43,10 @@ class LocalGroup:
         if aside:
             return await _aside(getattr(self.worker, method), *args)
         return (await self.call(method, *args))[0]
+
+    def tells(self) -> list[Tell]:
+        """None: there is no other pool."""
+        return []
 
     async def close(self) -> None:
         await self.call("close")

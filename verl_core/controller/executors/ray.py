@@ -14,10 +14,12 @@ from verl_core.config.errors import EnvError, RlxError, RunError
 from verl_core.config.schema import RlxConfig
 from verl_core.controller.executors.base import Placement, WorkerGroup
 from verl_core.controller.executors.nodes import check_nodes
+from verl_core.controller.executors.tells import WEIGHTS, RayTell
 from verl_core.controller.executors.variables import carried
 from verl_core.controller.out_of_memory import out_of_memory
 from verl_core.controller.worker import Worker
 from verl_core.platforms import current
+from verl_core.weights.sending import Tell
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +27,9 @@ JOIN_S = 10
 """Longest wait for the head of a cluster to take a connection."""
 RESERVE_S = 120
 """Longest wait for nodes that are still starting."""
-ASIDE = {"engine": 16}  # the actors' concurrency group, and its threads, for calls to engines in other processes
+ASIDE = {"engine": 16, WEIGHTS: 4}
+"""The actors' concurrency groups and their threads, for calls to engines in other processes: what they generate, and
+new weights, which must not wait behind that."""
 LONGEST = 300  # characters of a foreign error's text that are shown
 
 
@@ -50,6 +54,9 @@ class RayGroup:
         if aside:
             call = call.options(concurrency_group=next(iter(ASIDE)))
         return (await self._gather([call.remote(*args)]))[0]
+
+    def tells(self) -> list[Tell]:
+        return [RayTell(actor) for actor in self.actors]
 
     async def _gather(self, calls: list[Any]) -> list[Any]:
         # The first failure ends the wait at once: the other ranks may sit in a collective that will never complete.
@@ -124,7 +131,7 @@ class RayExecutor:
                 "two ranks or more run under Ray, which this interpreter lacks", "pip install ray, or unset RLX_PYTHON"
             ) from None
 
-        self._join(ray, config, sum(p.ranks for p in plan))
+        self._join(ray, config, sum(p.ranks * p.gpus for p in plan))
         on_gpu = current(config.trainer.device).name != "cpu"
         places = [await self._reserve(placement, on_gpu) for placement in plan]
         if config.cluster.ray_address is not None:  # else the only node is this process's
@@ -167,7 +174,7 @@ class RayExecutor:
         import ray
         from ray.util.placement_group import placement_group
 
-        nodes = placement.ranks // placement.gpus_per_node
+        nodes = placement.ranks * placement.gpus // placement.gpus_per_node
         one = {"CPU": 1.0, "GPU": 1.0} if on_gpu else {"CPU": 1.0}
         bundle = {k: v * placement.gpus_per_node for k, v in one.items()}
         places = placement_group([bundle] * nodes, strategy="STRICT_SPREAD" if nodes > 1 else "PACK")
@@ -189,9 +196,11 @@ class RayExecutor:
         remote = decorate(concurrency_groups=ASIDE)(Worker)
         actors = [
             remote.options(
-                num_cpus=1,
-                num_gpus=1 if on_gpu else 0,
-                scheduling_strategy=PlacementGroupSchedulingStrategy(places, rank // placement.gpus_per_node),
+                num_cpus=placement.gpus,
+                num_gpus=placement.gpus if on_gpu else 0,
+                scheduling_strategy=PlacementGroupSchedulingStrategy(
+                    places, rank * placement.gpus // placement.gpus_per_node
+                ),
                 # A node's Ray may have been started from another environment than this job's.
                 runtime_env={} if config.cluster.ray_address is None else {"py_executable": sys.executable},
             ).remote(rank, placement.ranks, config, placement.roles, *model)
@@ -199,7 +208,9 @@ class RayExecutor:
         ]
         group = RayGroup(actors)
         self._groups.append(group)
-        master = (await group._gather([actors[0].free_address.remote()]))[0]
+        master = None  # engines have nothing to say to each other
+        if placement.roles != ("rollout",):
+            master = (await group._gather([actors[0].free_address.remote()]))[0]
         await group.call("start", master)
         return group
 

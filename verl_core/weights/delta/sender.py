@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch import distributed as dist
 
 from verl_core.config.errors import RunError
 from verl_core.training.protocol import TrainEngine
+from verl_core.weights.agreement import of_all_ranks
 from verl_core.weights.buckets import BUCKET_BYTES, Item, as_bytes, dtype_name
 from verl_core.weights.delta.codec import bits, encode
 from verl_core.weights.delta.placement import own_part
@@ -45,9 +45,9 @@ class DeltaSender:
         self._verify, self._timeout_s = verify, timeout_s
         self._last: dict[str, Tensor] = {}
         self._version: int | None = None
-        engines = max(_of_all_ranks(len(tells)))
+        engines = max(of_all_ranks(len(tells)))
         self._link = Outgoing(engines, self._device, bucket_bytes, address, timeout_s)
-        places = _of_all_ranks(self._link.place)
+        places = of_all_ranks(self._link.place)
         opened = []
         for i, tell in enumerate(tells):
             links = [{**self._link.invitation(i), **place} for place in places]
@@ -62,7 +62,7 @@ class DeltaSender:
 
     def send(self, engine: TrainEngine, version: int) -> Sent:
         clock = Clock()
-        whole = any(_of_all_ranks(self._engines_lack_base()))
+        whole = any(of_all_ranks(self._engines_lack_base()))
         counts = {"changed": 0, "elements": 0}
         base, self._version = self._version, None  # until all went well, nobody knows what the engines hold
         message = {"version": version, "base": base, "whole": whole, "verify": self._verify}
@@ -75,7 +75,7 @@ class DeltaSender:
         except Exception as raised:
             self._link.fail(str(raised))
             error = delivery.blame(raised)
-        errors = _of_all_ranks(str(error) if error else None)
+        errors = of_all_ranks(str(error) if error else None)
         if error is not None:
             raise error
         if other := next(filter(None, errors), None):
@@ -118,14 +118,6 @@ class DeltaSender:
 
     def close(self) -> None:
         self._link.abort()
-
-
-def _of_all_ranks(value: Any) -> list[Any]:
-    if not dist.is_initialized():
-        return [value]
-    values: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(values, value)
-    return values
 
 
 def _turn_away(places: Sequence[dict[str, Any]]) -> None:
