@@ -1,9 +1,8 @@
-"""The factory of SGLang engines for machines without a GPU: all of `verl_core.rollout.sglang` but the look at the GPU."""
+"""The factory of SGLang engines for machines without a GPU: `verl_core.rollout.sglang` but for the look at it."""
 
 from __future__ import annotations
 
 from typing import Any
-
 
 from verl_core.rollout.sglang.factory import start
 from verl_core.rollout.sglang.options import SglangOptions

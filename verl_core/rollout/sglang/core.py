@@ -1,6 +1,6 @@
 """Feeds SGLang with the rows of a StepLoop and collects what it draws.
 
-SGLang steps by itself. Where the loop wants it to stand still (an update, a sleep, a pause), the rows that run are taken
+SGLang steps by itself. Where the loop wants it to stand still (update, sleep, pause), the rows that run are taken
 out with what they have and handed in again, as longer prompts, afterwards. So each hand-in is wholly one version's, and
 as draws are keyed by position the row goes on as if nothing had happened.
 """
