@@ -97,6 +97,21 @@ from verl_core.config.typed import leaf_types
             ["rollout.engine=vllm", "rollout.lora_native=true", "model.lora_rank=4", "weights.verify=true"],
             "weights.verify=true .*do not go together",
         ),
+        (
+            [
+                *("rollout.engine=vllm", "cluster.nnodes=2", "cluster.n_gpus_per_node=3"),
+                "rollout.tensor_model_parallel_size=2",
+            ],
+            "does not divide the 3 ranks of a node",
+        ),
+        (
+            ["rollout.engine=vllm", "rollout.lora_native=true", "model.lora_rank=513"],
+            r"model.lora_rank=513 .*serves ranks up to 512",
+        ),
+        (
+            ["rollout.engine=vllm", "rollout.lora_native=true", "model.lora_rank=4", "weights.verify=true"],
+            "weights.verify=true .*do not go together",
+        ),
         (["rollout.max_model_len=64"], "leaves no room for an answer"),
         (["algorithm.name=grop"], "expected one of ppo, grpo, .*did you mean grpo"),
         (["algorithm.adv_estimator=gea"], "did you mean gae"),
@@ -172,6 +187,7 @@ def test_what_looks_alike_and_is_right():
         (["actor.loss_scale_factor=3"], "actor.loss_agg_mode=seq-mean-token-sum-norm"),
         (["rollout.enforce_eager=true"], "rollout.engine=vllm or sglang"),
         (["rollout.tensor_model_parallel_size=2"], "rollout.engine=vllm or sglang"),
+        (["rollout.lora_native=true"], "rollout.engine=vllm and model.lora_rank=16"),
         (["rollout.lora_native=true"], "rollout.engine=vllm and model.lora_rank=16"),
         (["rollout.log_prob_micro_batch_size_per_gpu=2"], "rollout.old_log_prob=recompute"),
         (["rollout.val_kwargs.temperature=1"], "rollout.val_kwargs.do_sample=true"),

@@ -17,7 +17,7 @@ from verl_core.config.effective import (
 )
 from verl_core.config.key_checks import Said, each_key
 from verl_core.config.no_effect import idle_keys
-from verl_core.config.ranges import VLLM_TEMPERATURES
+from verl_core.config.ranges import VLLM_LORA_RANK, VLLM_TEMPERATURES
 from verl_core.config.rollout_correction import rejections_of, weights_of
 from verl_core.config.schema import PoolConfig, RlxConfig
 from verl_core.config.weight_checks import weight_faults
@@ -160,6 +160,12 @@ def _rollout(said: Said, e: RlxConfig) -> Iterator[str]:
                 yield f"{said(key)} is not in [{coldest:g}, {hottest:g}], where {said('rollout.engine')} samples"
     if r.engine != "hf" and ranks % r.tensor_model_parallel_size:
         yield f"{said(size)} does not divide the {ranks} ranks of rollout.pool {r.pool!r}"
+    elif r.engine != "hf" and (node := e.cluster.pools.get(r.pool or "", PoolConfig()).gpus) % int(get(e, size)):
+        yield f"{said(size)} does not divide the {node} ranks of a node of rollout.pool {r.pool!r}: engines span no two"
+    if e.weights.verify and r.lora_native and e.model.lora_rank:
+        yield f"{said('weights.verify')} and {said('rollout.lora_native')} do not go together: set one of them to false"
+    if r.engine == "vllm" and r.lora_native and e.model.lora_rank > VLLM_LORA_RANK:
+        yield f"{said('model.lora_rank')}: {said('rollout.lora_native')} serves ranks up to {VLLM_LORA_RANK}"
     if r.max_model_len is not None and r.max_model_len <= e.data.max_prompt_length:
         yield f"{said('rollout.max_model_len')} leaves no room for an answer: {said('data.max_prompt_length')}"
 

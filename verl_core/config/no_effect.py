@@ -156,6 +156,11 @@ RULES = [
         "rollout.engine=vllm or another engine in a process of its own",
         also=("rollout.pool", "weights.type"),
     ),
+    Rule(
+        ("rollout.lora_native",),
+        lambda c: c.rollout.lora_native and (not c.model.lora_rank or c.rollout.engine != "vllm"),
+        "rollout.engine=vllm and model.lora_rank=16 or another rank",
+    ),
     Rule(("weights.bucket_mb",), lambda c: c.weights.type == "inplace", "weights.type=ipc or another that sends"),
     Rule(
         ("model.recompute_granularity",),

@@ -171,6 +171,9 @@ class RolloutConfig:
     """Tokens the engine takes through the model at once (>= 1); vllm and sglang."""
     enforce_eager: bool = False
     """Do not capture CUDA graphs; vllm and sglang."""
+    lora_native: bool = False
+    """Send a trained adapter as it is, to be served over the base weights that the engine keeps, instead of weights
+    with the adapter folded in: less to send and no rounding of small changes to dtype, but slower generation; vllm."""
     restarts: int = 3
     """Engines that may be started again within an hour, of all together, when they die or hang (>= 0)."""
     stall_s: float = 60.0

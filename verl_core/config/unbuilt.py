@@ -22,9 +22,6 @@ def unbuilt(config: RlxConfig) -> Iterator[str]:
         yield _later(f"algorithm.name={c.algorithm.name}", f"{', '.join(names('algorithm', built=True))} run today")
     if uses_rollout(c) and not entry("engine", c.rollout.engine).built:
         yield _later(f"rollout.engine={c.rollout.engine}", f"{' and '.join(names('engine', built=True))} run today")
-    if uses_rollout(c) and c.rollout.engine == "vllm" and c.rollout.tensor_model_parallel_size > 1:
-        size = c.rollout.tensor_model_parallel_size
-        yield _later(f"rollout.tensor_model_parallel_size={size}", "an engine on each GPU runs today (1)")
     if "megatron" in strategies(c):
         yield _later("strategy=megatron", "actor.strategy=fsdp runs today")
     for key, works in RUNS_TODAY.items():

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
+from verl_core.config.effective import ranks_per_engine
 from verl_core.config.schema import RlxConfig
 from verl_core.controller.executors import WorkerGroup
 from verl_core.rollout.child.errors import EngineLost
@@ -20,8 +21,9 @@ _ANY_THREAD = ("abort", "pause", "resume")  # what an engine takes while another
 
 
 class Rollout:
-    """Engine number i is that of rank i of `group`; `trainer` has the ranks that push weights. To be made on the event
-    loop on which it is used. The pool works in threads, so that loop stays free; its calls to ranks go through it."""
+    """Engine number i is that of rank i of `group`, or of the i-th span of ranks that share one, whose first rank has
+    it; `trainer` has the ranks that push weights. To be made on the event loop on which it is used. The pool works in
+    threads, so that loop stays free; its calls to ranks go through it."""
 
     def __init__(self, group: WorkerGroup, trainer: WorkerGroup, config: RlxConfig):
         self.group, self.trainer = group, trainer
@@ -31,7 +33,8 @@ class Rollout:
         self._version = 0
         self._known: set[int] = set()
         budget = RestartBudget(config.rollout.restarts)
-        self._pool = ReplicaPool(self._start, group.size, refresh=self._refresh, budget=budget)
+        self._span = ranks_per_engine(config)
+        self._pool = ReplicaPool(self._start, group.size // self._span, refresh=self._refresh, budget=budget)
 
     @property
     def restarts(self) -> int:
@@ -83,12 +86,13 @@ class Rollout:
     def _push(self, version: int, engines: list[int]) -> dict[int, EngineLost]:
         """On all ranks of the trainer, which may have to gather for one engine. Returns those that were lost."""
         self._version = version
-        told = self._wait(self.trainer.call("push_weights", version, engines)) if engines else []
-        return {number: error for lost in told for number, error in lost.items()}
+        ranks = [number * self._span for number in engines]
+        told = self._wait(self.trainer.call("push_weights", version, ranks)) if engines else []
+        return {rank // self._span: error for lost in told for rank, error in lost.items()}
 
     def _one(self, number: int, method: str, *args: Any) -> Any:
         aside = self._aside or (method == "tell_engine" and args[0] in _ANY_THREAD)
-        return self._wait(self.group.one(number, method, *args, aside=aside))
+        return self._wait(self.group.one(number * self._span, method, *args, aside=aside))
 
     def _wait[T](self, call: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
