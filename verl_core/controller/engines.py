@@ -17,7 +17,7 @@ from verl_core.rollout.hf import HfEngine
 from verl_core.rollout.protocol import RolloutEngine
 from verl_core.training.protocol import TrainEngine
 
-CHILDREN = {"vllm": "verl_core.rollout.vllm:make"}
+CHILDREN = {"vllm": "verl_core.rollout.vllm:make", "sglang": "verl_core.rollout.sglang:make"}
 """Factories of the engines that run in a process of their own."""
 
 

@@ -19,6 +19,8 @@ class SglangOptions(VllmOptions):
     def check(self) -> None:
         """Compares the options with the model's configuration. Raises UserError, as for vLLM."""
         super().check()
+        if self.lora_config is not None:
+            raise UserError("sglang serves adapters from folders only", "rollout.lora_native=false")
         if self.max_lora_rank is not None and self.lora is None:
             raise UserError("max_lora_rank is for an engine with an adapter", "name the adapter's folder in lora")
 
