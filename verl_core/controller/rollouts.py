@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from verl_core.config.effective import ranks_per_engine
+from verl_core.config.errors import RunError
 from verl_core.config.schema import RlxConfig
 from verl_core.controller.executors import WorkerGroup
 from verl_core.rollout.child.errors import EngineLost
@@ -91,7 +93,7 @@ class Rollout:
         return {rank // self._span: error for lost in told for rank, error in lost.items()}
 
     def _one(self, number: int, method: str, *args: Any) -> Any:
-        aside = self._aside or (method == "tell_engine" and args[0] in _ANY_THREAD)
+        aside = self._aside or method == "close_engine" or (method == "tell_engine" and args[0] in _ANY_THREAD)
         return self._wait(self.group.one(number * self._span, method, *args, aside=aside))
 
     def _wait[T](self, call: Coroutine[Any, Any, T]) -> T:
@@ -140,4 +142,6 @@ class RankEngine:
         self._call("trim")
 
     def close(self) -> None:
-        self._call("close_engine")
+        """Also where the rank is gone, or stands in a collective that will never end."""
+        with contextlib.suppress(RunError):
+            self._call("close_engine")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Self
@@ -234,7 +234,7 @@ def _abort(replica: Replica, ids: set[str]) -> None:
     """Says so without waiting: the replica may need this thread to answer."""
 
     def say() -> None:
-        with contextlib.suppress(EngineLost):  # its generate call says that too
+        with contextlib.suppress(RunError, CancelledError):  # it is lost, or its rank: its generate call says that too
             replica.abort(ids)
 
     threading.Thread(target=say, daemon=True).start()
