@@ -144,6 +144,23 @@ def test_snapshot_use_drop(folder):
         engine.use("ref")
 
 
+def test_memory_that_runs_out_under_a_snapshot_leaves_the_weights(folder, monkeypatch):
+    engine = make_engine(folder)
+    engine.snapshot("ref")
+    engine.step(make_batch(), NllEntropy(), totals(make_batch()))
+    before, kept = weights(engine), {name: x.clone() for name, x in engine.snapshots["ref"].items()}
+
+    def full(*_, **__):
+        raise torch.OutOfMemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "empty", full)
+        with pytest.raises(torch.OutOfMemoryError), engine.use("ref"):
+            pass
+    assert all(torch.equal(x, before[name]) for name, x in weights(engine).items())
+    assert all(torch.equal(x, kept[name]) for name, x in engine.snapshots["ref"].items())
+
+
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_state_round_trip_continues_bitwise(folder, optimizer):
     optim = OptimConfig(optimizer=optimizer, lr=1e-2, lr_scheduler_type="cosine", lr_warmup_steps=2)

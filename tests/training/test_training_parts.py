@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from transformers import (
+    DeepseekV3Config,
     Gemma2Config,
     GemmaConfig,
     GPT2Config,
@@ -30,6 +31,7 @@ APART = [[0, 2, 3, 5], [1, 4]]
 NLL, SQUARED = NllEntropy(), Squared()
 MOE = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16, "norm_topk_prob": True}
 SHARED = MOE | {"shared_expert_intermediate_size": 24, "mlp_only_layers": [0]}
+LATENT = {"q_lora_rank": None, "kv_lora_rank": 16, "qk_rope_head_dim": 4, "qk_nope_head_dim": 4, "v_head_dim": 8}
 BIASED = {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "intermediate_size": 50}
 WINDOW = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 1}
 MODELS = {
@@ -211,6 +213,7 @@ def test_what_does_not_divide_is_refused_with_its_numbers(two, model, tmp_path):
     odd_experts = write(tmp_path / "experts", Qwen3MoeConfig, num_key_value_heads=2, **MOE | {"num_experts": 3})
     phi = write(tmp_path / "phi", Phi3Config, num_key_value_heads=2, pad_token_id=0)
     gpt2 = write(tmp_path / "gpt2", GPT2Config)
+    latent = write(tmp_path / "latent", DeepseekV3Config, num_key_value_heads=2, first_k_dense_replace=4, **LATENT)
     for folder, options, says in (
         (one_key, TENSOR, f"{prefix}.tensor_parallel_size=2 does not divide the model's 1 key-value heads"),
         (odd, TENSOR, "mlp.gate_proj: 2 ranks do not divide its 49 columns"),
@@ -222,6 +225,7 @@ def test_what_does_not_divide_is_refused_with_its_numbers(two, model, tmp_path):
         (model("qwen3"), TENSOR | {"fsdp_size": 1}, f"{prefix}.tensor_parallel_size=2 does not divide 1 ranks"),
         (phi, TENSOR, "transformers' plan of 'phi3'"),
         (gpt2, TENSOR, "transformers' plan of 'gpt2' has no layers"),
+        (latent, TENSOR, "transformers' plan of 'deepseek_v3' does not name self_attn"),  # latent attention is whole
     ):
         for message in two(refused, [folder] * 2, options):
             assert says in message

@@ -39,12 +39,17 @@ def swapped(parameters: Mapping[str, Tensor], snapshot: Snapshot) -> Iterator[No
 
 @torch.no_grad()
 def exchange(parameters: Mapping[str, Tensor], snapshot: Snapshot) -> None:
-    """One tensor at a time has room for a second copy."""
-    for name, p in parameters.items():
-        piece, kept = local(p), snapshot[name]
-        before = piece.clone()
-        piece.copy_(kept, non_blocking=True)  # in the order of the stream, so nothing is overwritten unread
-        kept.copy_(before, non_blocking=True)
+    """By way of one buffer for the largest tensor, made first: where memory runs out, nothing has changed."""
+    pieces = {name: local(p) for name, p in parameters.items()}
+    if not pieces:
+        return
+    device = next(iter(pieces.values())).device
+    spare = torch.empty(max(x.nbytes for x in pieces.values()), dtype=torch.uint8, device=device)
+    for name, piece in pieces.items():
+        before = spare[: piece.nbytes].view(piece.dtype).view(piece.shape)
+        before.copy_(piece)
+        piece.copy_(snapshot[name], non_blocking=True)  # in the order of the stream, so nothing is overwritten unread
+        snapshot[name].copy_(before, non_blocking=True)
 
 
 def move_optimizer(optimizers: list[Optimizer], device: torch.device | str) -> None:

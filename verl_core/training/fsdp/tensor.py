@@ -66,6 +66,9 @@ def _divide_layer(
         else:
             continue
         whole.add(name.partition(".")[0])
+    for child, module in layer.named_children():
+        if child not in whole and any(parameter.ndim > 1 for parameter in module.parameters()):  # more than a norm
+            raise UserError(f"{fault} does not name {child}", PLAIN)
     for child in whole:
         _check_all_divided(layer.get_submodule(child), plan, child, division, fault)
         _on_whole_rows(layer.get_submodule(child), ranks)
