@@ -41,9 +41,9 @@ def write_folder(folder: Path) -> Path:
     return folder
 
 
-def until(condition: Callable[[], Any]) -> None:
+def until(condition: Callable[[], Any], seconds: float = WAIT) -> None:
     """Waits for what other processes do."""
-    end = time.monotonic() + WAIT
+    end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "it did not come"
         time.sleep(0.01)

@@ -15,7 +15,7 @@ VOCABULARY_STEP = 64
 def divisions(c: RlxConfig, shapes: Mapping[str, ModelShape]) -> list[str]:
     """Every fault of an effective configuration, each with its key and numbers."""
     found = meshes(c, shapes)
-    found += _lengths(c, shapes["actor"])
+    found += lengths(c, shapes["actor"])
     found += _adapter(c, shapes["actor"])
     return found
 
@@ -145,7 +145,8 @@ def _rollout(c: RlxConfig, shape: ModelShape) -> Iterator[str]:
         yield f"{key}={tp} does not divide the model's {name} width {width}"
 
 
-def _lengths(c: RlxConfig, shape: ModelShape) -> Iterator[str]:
+def lengths(c: RlxConfig, shape: ModelShape) -> Iterator[str]:
+    """Of sequences that are longer than the model takes."""
     longest = c.data.max_prompt_length + c.data.max_response_length
     if uses_rollout(c):
         longest = min(longest, settled(c.rollout.max_model_len))

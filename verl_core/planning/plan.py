@@ -7,14 +7,14 @@ from verl_core.config.errors import UserError
 from verl_core.config.schema import RlxConfig
 from verl_core.planning import gpus
 from verl_core.planning.advice import advise
-from verl_core.planning.divisions import divisions, meshes
+from verl_core.planning.divisions import divisions, lengths, meshes
 from verl_core.planning.estimate import estimate
 from verl_core.planning.gpus import Gpu
 from verl_core.planning.models import shape_of
 from verl_core.planning.result import Plan
 from verl_core.planning.shapes import ModelShape
 
-__all__ = ["Plan", "gpu_for", "plan", "planned", "refuse_meshes", "shapes_of"]
+__all__ = ["Plan", "gpu_for", "plan", "planned", "refuse_sizes", "shapes_of"]
 
 _CHOOSE = "choose sizes that divide; `rlx plan` with the new ones shows the mesh"
 
@@ -37,9 +37,9 @@ def planned(config: RlxConfig, gpu: Gpu) -> Plan:
     return estimate(e, shapes, gpu)
 
 
-def refuse_meshes(config: RlxConfig) -> None:
-    """Raises UserError where ranks do not divide the sizes of a trained model or of the one that generates, as far as
-    its shape can be known without loading it."""
+def refuse_sizes(config: RlxConfig) -> None:
+    """Raises UserError where ranks do not divide the sizes of a trained model or of the one that generates, and where
+    sequences may be longer than it takes, as far as its shape can be known without loading it."""
     e = effective(config)
     try:
         shapes = shapes_of(e)
@@ -47,6 +47,8 @@ def refuse_meshes(config: RlxConfig) -> None:
         return
     if faults := meshes(e, shapes):
         raise UserError("\n  ".join(faults), _CHOOSE)
+    for fault in lengths(e, shapes["actor"]):
+        raise UserError(fault, "lower data.max_prompt_length, data.max_response_length or rollout.max_model_len")
 
 
 def shapes_of(e: RlxConfig) -> dict[str, ModelShape]:

@@ -197,7 +197,7 @@ def _shape(values: Mapping[str, Any], family: Mapping[str, bool]) -> ModelShape:
         out_bias=bias,
         qk_norm=family.get("qk_norm", False),
         sandwich_norms=family.get("sandwich_norms", False),
-        max_positions=_size(values, "max_position_embeddings", 0),
+        max_positions=_size(values, "max_position_embeddings", 0) if longest_sequence(values) is not None else 0,
     )
     if experts := _size(values, "num_experts", 0) or _size(values, "num_local_experts", 0):
         shape = replace(
@@ -227,3 +227,13 @@ def _size(values: Mapping[str, Any], name: str, default: int | None = None, most
     if type(value) is not int or not least <= value <= most:
         raise ValueError(f"{name}={show(value)} is not a whole number from {least} to {most}")
     return value
+
+
+def longest_sequence(text_config: Mapping[str, Any]) -> int | None:
+    """max_position_embeddings where positions are not stretched; None where the configuration stretches them or names
+    no limit, which is then the engine's to judge."""
+    rope = text_config.get("rope_parameters") or text_config.get("rope_scaling") or {}
+    stretched = rope.get("rope_type", rope.get("type", "default")) if isinstance(rope, Mapping) else "default"
+    if stretched not in ("default", "llama3"):
+        return None
+    return text_config.get("max_position_embeddings")

@@ -44,9 +44,9 @@ def train(
         _show(dry_runs.preview(resolved, resume, job_args), as_json)
         return
     refuse_unbuilt(resolved)
-    from verl_core.planning.plan import refuse_meshes
+    from verl_core.planning.plan import refuse_sizes
 
-    refuse_meshes(resolved.config)
+    refuse_sizes(resolved.config)
     planned = rundir.plan(resolved, resume)  # a taken name is an error before minutes are spent on an environment
     if changed := rundir.changes(planned, resolved):
         ui.note(f"the run goes on with other values than it began with: {', '.join(changed)}")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 from verl_core.config.errors import UserError
 from verl_core.config.ranges import VLLM_LORA_RANK
 from verl_core.planning.divisions import uneven_parts
+from verl_core.planning.shapes import longest_sequence
 
 
 @dataclass(frozen=True)
@@ -125,12 +126,3 @@ def uncut(text_config: dict[str, Any], ranks: int) -> str | None:
         return None
     key_heads, vocabulary = text_config.get("num_key_value_heads") or heads, text_config["vocab_size"]
     return next(uneven_parts("rollout.tensor_model_parallel_size", ranks, heads, key_heads, vocabulary), None)
-
-
-def longest_sequence(text_config: dict[str, Any]) -> int | None:
-    """max_position_embeddings where positions are not stretched; None where the configuration stretches them or names
-    no limit, which is then vLLM's to judge."""
-    rope = text_config.get("rope_parameters") or text_config.get("rope_scaling") or {}
-    if rope.get("rope_type", rope.get("type", "default")) not in ("default", "llama3"):
-        return None
-    return text_config.get("max_position_embeddings")
