@@ -127,8 +127,8 @@ class HfEngine:
                 raise RunError(
                     "the hf engine cannot sleep while it generates", "pause it with mode abort or wait first"
                 )
-            self._drop_graphs()
             self._cache = self._stepper = None
+            self._drop_graphs()
             self._asleep = True
 
     def wake(self) -> None:
@@ -168,8 +168,8 @@ class HfEngine:
             spare = self._stepper.cache.positions - positions
             if self._stepper.cache.slots >= slots and (spare == 0 or (spare > 0 and self._shapes.bucketed)):
                 return self._stepper
-        self._drop_graphs()
         self._cache = self._stepper = None  # before the new ones take memory
+        self._drop_graphs()
         self._cache = SlotCache(slots, positions)
         self._stepper = Stepper(self._decoder, self._cache, self.device, self._graphs)
         return self._stepper
