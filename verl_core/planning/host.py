@@ -6,6 +6,7 @@ from verl_core.planning.roles import Role
 from verl_core.planning.system import System
 
 PROCESS = 2.5e9  # of Python, torch and CUDA in a rank's process, and in an engine's
+PINNED = 2  # at most, of what is asked for: torch pins host memory in powers of two (CachingHostAllocator, torch 2.11)
 SCORER = 0.1e9  # a scorer process
 CHECKPOINT_FILE = 2 * (2 << 30)  # a rank's share of the file it writes, twice: _FILE_BYTES of verl_core/checkpoint
 
@@ -26,7 +27,8 @@ def host_of_pool(system: System, pool: str, stage_of: dict[str, Stage]) -> float
         if role.trained and role.optimizer == "adamw_host":  # copies of weights and gradients, and two moments
             per_gpu += 4 * role.stored * role.trained / role.mesh.shards
         if role.name == "actor" and system.reference_in_actor and not role.adapter:
-            per_gpu += memory.parameters(role, stage)  # the snapshot, or the present weights while it is used
+            # the snapshot, or the present weights while it is used
+            per_gpu += (1 if system.gpu.is_cpu else PINNED) * memory.parameters(role, stage)
     reading = max((role.stored_bytes for role in roles if not role.mesh.megatron), default=0.0)
     writing = gpus * max((_written(role, stage_of[role.name]) for role in roles if role.trained), default=0.0)
     return gpus * per_gpu + max(reading, writing) + SCORER * c.reward.num_workers * (system.actor in roles)
