@@ -274,19 +274,25 @@ def test_a_version_that_cannot_be_written_is_an_error_and_leaves_nothing(copying
 def test_a_manifest_may_come_late_and_sizes_are_checked(tmp_path):
     done: Future = Future()
     done.set_result({})
-    DiskSender([lambda method, **_: done], folder=tmp_path).send(Weights(TWO), 1)
-    place = tmp_path / "version_1"
+    told: dict = {}
+
+    def tell(method, **message):
+        told.update(message)
+        return done
+
+    DiskSender([tell], folder=tmp_path).send(Weights(TWO), 1)
+    place, writer = tmp_path / "version_1", told["writer"]
     inbox = Inbox(engine := HoldingEngine(keeps=False), device="cpu")
     inbox.weights_open("disk", timeout_s=5)
     hidden = place.rename(tmp_path / "hidden")
     later = threading.Timer(0.3, lambda: hidden.rename(place))
     later.start()
-    assert inbox.weights_take(1, folder=str(place)) == {"version": 1}
+    assert inbox.weights_take(1, folder=str(place), writer=writer) == {"version": 1}
     assert engine.digests() == digests(TWO.items())
     file = next(place.glob("*.safetensors"))
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(RunError, match=r"bytes, its manifest says .*; the engine holds version 1"):
-        inbox.weights_take(1, folder=str(place))
+        inbox.weights_take(1, folder=str(place), writer=writer)
 
 
 def test_shared_buckets_lie_in_memory_without_a_name(monkeypatch, tmp_path):
