@@ -109,6 +109,24 @@ def test_offloaded_activations_are_host_copies_dropped_after_use(folder, monkeyp
     assert not any(activation._is_weight(x.host) for x in saved)
 
 
+def test_frozen_weights_below_an_adapter_are_not_offloaded(folder, monkeypatch):
+    monkeypatch.setattr(activation, "LEAST_BYTES", 0)
+    offloaded = []
+    original = activation.HostActivations._pack
+
+    def pack(self, layer, x):
+        result = original(self, layer, x)
+        if isinstance(result, activation._Saved):
+            offloaded.append((x if x._base is None else x._base).data_ptr())
+        return result
+
+    monkeypatch.setattr(activation.HostActivations, "_pack", pack)
+    engine = engine_of(folder, enable_activation_offload=True, lora_rank=2, lora_alpha=4)
+    weights = {p.data_ptr() for p in engine.network.parameters()}
+    engine.step(make_batch(), NllEntropy(), totals(make_batch()))
+    assert offloaded and not weights & set(offloaded)
+
+
 @pytest.mark.slow  # compiles
 @pytest.mark.parametrize("way", ["full", "selective", "full, offloaded"])
 def test_compiled_layers_recompute_too(folder, way, monkeypatch):

@@ -156,4 +156,4 @@ class HostActivations:
 def _is_weight(x: Tensor) -> bool:
     """Parameters and their views are no activations: FSDP2 has its own way with them."""
     origin = x if x._base is None else x._base
-    return origin.is_leaf and origin.requires_grad
+    return isinstance(origin, nn.Parameter) or (origin.is_leaf and origin.requires_grad)
