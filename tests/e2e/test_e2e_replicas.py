@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.slow
-LENGTH = 180  # tokens of each answer
+LENGTH = 440  # tokens of each answer, which takes seconds
 WORDS = [
     "rollout.engine=vllm", "trainer.device=cpu", "rollout.gpu_memory_utilization=0.3", "trainer.test_freq=0",
     "trainer.save_freq=0", "trainer.val_before_train=false", "trainer.total_training_steps=9",
@@ -73,7 +73,7 @@ def strike(job: subprocess.Popen, run: Path, step: int, how: signal.Signals) -> 
     folder = run.parents[2]
     until(lambda: len(lines(run / "metrics.jsonl")) == step - 1 or job.poll() is not None, 600)
     assert job.poll() is None, (folder / "stderr").read_text()
-    time.sleep(0.5)
+    time.sleep(0.3)
     (pid,) = engines(folder)
     os.kill(pid, how)
     assert not (run / f"rollouts/step_{step}.jsonl").exists()
