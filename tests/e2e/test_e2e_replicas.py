@@ -17,7 +17,7 @@ LENGTH = 440  # tokens of each answer, which takes seconds
 WORDS = [
     "rollout.engine=vllm", "trainer.device=cpu", "rollout.gpu_memory_utilization=0.3", "trainer.test_freq=0",
     "trainer.save_freq=0", "trainer.val_before_train=false", "trainer.total_training_steps=9",
-    "data.train_batch_size=4", "actor.ppo_mini_batch_size=4", "rollout.n=4",
+    "data.train_batch_size=4", "actor.ppo_mini_batch_size=4", "rollout.n=4", "trainer.log_rollouts=-1",
     f"data.max_response_length={LENGTH}", "rollout.ignore_eos=true",
 ]  # fmt: skip
 
