@@ -9,9 +9,36 @@ import torch
 from torch import Tensor
 
 from verl_core.algorithms.loss import Metric
-from verl_core.batch import Batch
+from verl_core.batch import Batch, Trajectory
+from verl_core.config.schema import AlgorithmConfig
 
 NAN = float("nan")
+KEYS = ["score", "format"]
+
+
+def config(**keys) -> AlgorithmConfig:
+    """An algorithm's configuration with what every estimator asks for."""
+    return AlgorithmConfig(gdpo_reward_keys=KEYS, gdpo_reward_weights=[1.0, 0.5], **keys)
+
+
+def complete(batch: Batch, seed: int = 0) -> Batch:
+    """The batch with all that some estimator reads besides masks, groups and reward_S, drawn by sequence, where it is
+    missing."""
+    g = torch.Generator().manual_seed(seed)
+    parts_S, greedy_P = torch.randn(batch.S, generator=g), torch.randn(max(batch.P, 1), generator=g)
+    rows = [
+        Trajectory([], [], [], [], [], "", s, reward=float(batch["reward_S"][s]), reward_parts={"format": float(part)})
+        for s, part in enumerate(parts_S)
+    ]
+    for row, p in zip(rows, batch.group_S.tolist(), strict=True):
+        row.meta["greedy_reward"] = float(greedy_P[p])
+    M = int(batch["mask_N"].sum())
+    draws = {"old_logp_N": -torch.rand(M, generator=g), "sum_p_sq_N": torch.rand(M, generator=g)}
+    columns = {
+        name: torch.full((batch.N,), NAN).masked_scatter(batch["mask_N"], value) for name, value in draws.items()
+    }
+    missing = {k: v for k, v in {**columns, "trajectory_blob": rows}.items() if k not in batch}
+    return batch.add(**missing)
 
 
 def batch_of(masks: list[list[int]], groups: list[int] | None = None, **columns: list | Tensor) -> Batch:
@@ -43,13 +70,14 @@ def random_batch(seed: int, prompts: int = 3, samples: int = 3, gaps: bool = Tru
         batch.add(**{f"{name}_N": -draw().abs()})
     for name in ("values", "returns", "advantages", "token_reward"):
         batch.add(**{f"{name}_N": draw()})
+    batch.add(sum_p_sq_N=draw().abs().clamp(max=1))
     batch.add(correction_N=torch.tensor([random.Random(seed + i).choice([0.0, 0.5, 1.5]) for i in range(batch.N)]))
     if poison is not None:
         for name, value in batch.columns.items():
             if name != "mask_N":
                 value[~batch["mask_N"]] = poison
     batch.add(reward_S=torch.randn(batch.S, generator=g))
-    return batch
+    return complete(batch, seed)
 
 
 def split(column_N: Tensor, batch: Batch) -> list[list]:

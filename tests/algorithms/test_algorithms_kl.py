@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from verl_core.algorithms.kl import ESTIMATORS, AdaptiveKl, FixedKl, kl_controller, kl_estimate
+from verl_core.algorithms.kl import ESTIMATORS, AdaptiveKl, FixedKl, full_kl, kl_controller, kl_estimate
 from verl_core.config import catalogue
 from verl_core.config.schema import KlCtrlConfig
 
@@ -22,6 +22,9 @@ from verl_core.config.schema import KlCtrlConfig
         ("k1+", 0.5),
         ("k3+", math.exp(-0.5) - 1 + 0.5),
         ("low_var_kl+", math.exp(-0.5) - 1 + 0.5),
+        ("abs+", 0.5),
+        ("mse+", 0.125),
+        ("k2+", 0.125),
     ],
 )
 def test_values_by_hand(name, value):
@@ -56,7 +59,7 @@ def test_value_is_unbiased(name):
     assert expectation(name)[0] == pytest.approx(exact_kl()[0], rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["k2", "mse", "k1+", "kl+", "k3+", "low_var_kl+"])
+@pytest.mark.parametrize("name", ["k2", "mse", "k1+", "kl+", "k3+", "low_var_kl+", "abs+", "mse+", "k2+"])
 def test_gradient_is_unbiased(name):
     torch.testing.assert_close(expectation(name)[1], exact_kl()[1], rtol=1e-10, atol=1e-12)
 
@@ -86,8 +89,35 @@ def test_k3_is_exact_where_policies_nearly_agree():
 
 
 def test_every_name_of_the_configuration_is_its_function_here():
-    assert catalogue.names("kl") == list(ESTIMATORS)
+    assert catalogue.names("kl", built=True) == list(ESTIMATORS)
     assert all(catalogue.implementation("kl", name) is ESTIMATORS[name] for name in ESTIMATORS)
+
+
+@pytest.mark.parametrize("name", list(ESTIMATORS))
+def test_gradient_is_that_of_finite_differences(name):
+    """Of its own value, or where it is straight-through of k2's."""
+    ref = torch.tensor([-0.3, -2.0, -1.0], dtype=torch.float64)
+    logp = torch.tensor([-0.9, -1.1, -1.5], dtype=torch.float64, requires_grad=True)
+    gradient = torch.autograd.grad(kl_estimate(name, logp, ref).sum(), logp)[0]
+    followed, step = ("k2" if name.endswith("+") else name), 1e-6
+    with torch.no_grad():
+        above, below = (kl_estimate(followed, logp + d, ref) for d in (step, -step))
+    torch.testing.assert_close(gradient, (above - below) / (2 * step), rtol=1e-8, atol=1e-9)
+
+
+def test_full_vocabulary_is_the_sum_that_the_estimators_estimate():
+    logits, ref_logp = policy_and_reference()
+    assert full_kl(logits.log_softmax(0), ref_logp).item() == pytest.approx(exact_kl()[0], rel=1e-12)
+    assert torch.autograd.gradcheck(lambda x: full_kl(x.log_softmax(-1), ref_logp), (logits,))
+    two = torch.stack([logits.detach(), ref_logp]).log_softmax(-1)
+    slow = [sum(math.exp(p) * (p - q) for p, q in zip(row, ref_logp.tolist(), strict=True)) for row in two.tolist()]
+    torch.testing.assert_close(full_kl(two, ref_logp), torch.tensor(slow, dtype=torch.float64))
+
+
+def test_full_vocabulary_with_tokens_that_are_excluded():
+    """By a half and a half against a quarter each: log 2; the excluded ones add 0 and no NaN."""
+    logp = torch.tensor([math.log(0.5), math.log(0.5), -math.inf, -math.inf])
+    assert full_kl(logp, torch.full((4,), math.log(0.25))).item() == pytest.approx(math.log(2))
 
 
 def test_unknown_name():

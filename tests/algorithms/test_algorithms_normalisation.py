@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from algorithms_examples import batch_of
+from algorithms_examples import batch_of, complete
 
 from verl_core.algorithms.advantages import compute_advantage
 from verl_core.config import catalogue
@@ -21,6 +21,11 @@ LEAVE_ONE_OUT = [2 / 3, -2 / 3, -2 / 3, 2 / 3, -8 / 3, -4 / 3, 0.0, 4.0]
 BY_BATCH = [-0.149786, -0.748931, -0.748931, -0.149786, -0.748931, -0.149786, 0.449359, 2.246794]
 # Reward less value: mean 7/8, variance 13.375/7, standard deviation 1.382286.
 OF_THE_CRITIC = [-0.271290, -0.994729, -0.633009, 0.090430, -0.633009, 0.090430, 0.090430, 2.260748]
+# The centred table: mean 0, variance 15/7, standard deviation 1.463850.
+CENTRED_BY_BATCH = [0.341565, -0.341565, -0.341565, 0.341565, -1.366260, -0.683130, 0.0, 2.049390]
+# The rows above: sum of squares 6, mean 0, standard deviation sqrt(6/7) = 0.925820.
+ONE_KEY = [0.935414, -0.935414, -0.935414, 0.935414, -1.0, -0.5, 0.0, 1.5]
+OF_THE_GREEDY = [0.75, -0.25, -0.25, 0.75, -0.25, 0.75, 1.75, 4.75]  # less 1/4
 
 TABLE = {
     "grpo": (["algorithm.name=grpo"], BY_ROW),
@@ -31,6 +36,19 @@ TABLE = {
     "dapo": (["algorithm.name=dapo"], BY_ROW),
     "rloo": (["algorithm.name=rloo"], LEAVE_ONE_OUT),
     "reinforce_plus_plus": (["algorithm.name=reinforce_plus_plus"], BY_BATCH),
+    "reinforce_plus_plus_baseline": (["algorithm.name=reinforce_plus_plus_baseline"], CENTRED_BY_BATCH),
+    "grpo_passk": (
+        ["algorithm.name=grpo_passk", "algorithm.norm_adv_by_std_in_grpo=false"],
+        [0.0, 0, 0, 0, 0, 0, 0, 3],
+    ),
+    "opo": (["algorithm.name=opo"], CENTRED),  # answers of one length
+    "gpg": (["algorithm.name=gpg"], CENTRED),  # both groups differ
+    "gdpo": (["algorithm.name=gdpo", "algorithm.gdpo_reward_keys=[score]"], ONE_KEY),
+    "remax": (["algorithm.name=remax"], OF_THE_GREEDY),
+    "optimal_token_baseline": (["algorithm.name=optimal_token_baseline"], CENTRED),  # all gradients alike
+    "tir_optimal_token_baseline": (["algorithm.name=tir_optimal_token_baseline"], CENTRED),
+    "decoupled_gae": (["algorithm.name=vapo"], OF_THE_CRITIC),  # one token: lambda has nothing to weigh
+    "pf_ppo": (["algorithm.name=pf_ppo"], OF_THE_CRITIC),
     "ppo": (["algorithm.name=ppo"], OF_THE_CRITIC),
     "ppo with grpo's advantage": (["algorithm.name=ppo", "algorithm.adv_estimator=grpo"], BY_ROW),
 }
@@ -41,6 +59,9 @@ def test_each_normalisation_on_one_table(row):
     words, expected = TABLE[row]
     algorithm = effective(resolve("smoke", words).config).algorithm
     batch = batch_of([[0, 1]] * 8, [0] * 4 + [1] * 4, reward_S=REWARDS)
+    batch.add(old_logp_N=torch.zeros(16) - 0.5, sum_p_sq_N=torch.zeros(16) + 0.5)
+    for t in complete(batch)["trajectory_blob"]:
+        t.meta["greedy_reward"] = 0.25
     batch.add(values_N=torch.tensor([v for value in VALUES for v in (9.0, value)]))
     advantages_N = compute_advantage(algorithm.adv_estimator, batch, algorithm)["advantages_N"]
     torch.testing.assert_close(advantages_N.reshape(8, 2)[:, 1], torch.tensor(expected), atol=3e-6, rtol=0)

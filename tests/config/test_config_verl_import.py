@@ -272,9 +272,9 @@ def test_algorithms_are_named_by_the_preset_that_agrees_best():
 
 
 def test_values_that_only_break_the_check_are_kept_and_told():
-    found = import_script(f"{LAUNCH} {NEEDED} algorithm.adv_estimator=remax data.train_batch_size=many", "x.sh")
+    found = import_script(f"{LAUNCH} {NEEDED} algorithm.adv_estimator=steered data.train_batch_size=many", "x.sh")
     file = yaml_text.read(found.text)
-    assert (file["algorithm"]["adv_estimator"], file["data"]["train_batch_size"]) == ("remax", "many")
+    assert (file["algorithm"]["adv_estimator"], file["data"]["train_batch_size"]) == ("steered", "many")
     assert {problem.partition("=")[0] for problem in found.report.breaks} == {
         "algorithm.adv_estimator",
         "data.train_batch_size",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from verl_core.config.schema import KlCtrlConfig
@@ -42,9 +43,21 @@ def k1_straight(logp: Tensor, ref_logp: Tensor) -> Tensor:
     return _with_gradient_of_k2(k1, logp, ref_logp)
 
 
+def absolute_straight(logp: Tensor, ref_logp: Tensor) -> Tensor:
+    """The value of abs with the gradient of k2."""
+    return _with_gradient_of_k2(absolute, logp, ref_logp)
+
+
 def k3_straight(logp: Tensor, ref_logp: Tensor) -> Tensor:
     """The value of k3 with the gradient of k2."""
     return _with_gradient_of_k2(k3, logp, ref_logp)
+
+
+def full_kl(logp_V: Tensor, ref_logp_V: Tensor) -> Tensor:
+    """KL(p, q) = sum_v p_v (log p_v - log q_v) over the whole vocabulary, the last axis, which goes: no estimate, and
+    its gradient is the KL's. Log-probs in nats; a token that p excludes (-inf) adds 0."""
+    gap_V = torch.where(logp_V == -torch.inf, 0.0, logp_V - ref_logp_V)
+    return (logp_V.exp() * gap_V).sum(-1)
 
 
 def _with_gradient_of_k2(estimator: Estimator, logp: Tensor, ref_logp: Tensor) -> Tensor:
@@ -62,6 +75,9 @@ ESTIMATORS: dict[str, Estimator] = {
     "k3": k3,
     "kl+": k1_straight,
     "k1+": k1_straight,
+    "abs+": absolute_straight,
+    "mse+": k2,
+    "k2+": k2,
     "low_var_kl+": k3_straight,
     "k3+": k3_straight,
 }

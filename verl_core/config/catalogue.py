@@ -25,6 +25,7 @@ _PRESET = {
     "algorithm.filter_groups.enable": False,
     "algorithm.norm_adv_by_std_in_grpo": True,
     "algorithm.use_kl_in_reward": False,
+    "algorithm.use_pf_ppo": False,
 }
 
 
@@ -74,6 +75,48 @@ register(
     keys=("algorithm.gamma",),
     doc="Discounted return, whitened over the batch (arXiv 2501.03262).",
 )
+for _name, _needs, _keys, _doc in (
+    (
+        "decoupled_gae",
+        ("critic",),
+        ("algorithm.gamma", "algorithm.lam", "algorithm.lam_critic", "algorithm.lam_alpha"),
+        "GAE with one lambda for the policy, which may follow the length, and one for the critic (arXiv 2504.05118).",
+    ),
+    (
+        "grpo_passk",
+        ("group",),
+        ("algorithm.norm_adv_by_std_in_grpo",),
+        "Best of the group less the second best, for the best alone (arXiv 2503.19595).",
+    ),
+    (
+        "gdpo",
+        ("group",),
+        ("algorithm.norm_adv_by_std_in_grpo", "algorithm.gdpo_reward_keys", "algorithm.gdpo_reward_weights"),
+        "GRPO of each of several rewards apart, added up and whitened over the batch (arXiv 2601.05242).",
+    ),
+    (
+        "reinforce_plus_plus_baseline",
+        ("group",),
+        (),
+        "Reward against the group's mean, whitened over the batch (arXiv 2501.03262).",
+    ),
+    ("remax", ("greedy",), (), "Reward to come against that of the greedy answer (arXiv 2310.10505)."),
+    ("opo", ("group",), (), "Reward against the group's mean weighted by length (arXiv 2505.23585)."),
+    ("gpg", ("group",), (), "Reward against the group's mean, scaled up for groups that agree (arXiv 2504.02546)."),
+    (
+        "optimal_token_baseline",
+        ("group", "sum_p_sq"),
+        (),
+        "A baseline for each place in the answers, weighed by gradient norms (arXiv 2602.07078).",
+    ),
+    (
+        "tir_optimal_token_baseline",
+        ("group", "sum_p_sq"),
+        (),
+        "optimal_token_baseline that counts produced tokens only, for answers with tools (arXiv 2602.07078).",
+    ),
+):
+    register("advantage", _name, where=f"{_ADVANTAGES}:{_name}", needs=_needs, keys=_keys, doc=_doc)
 _algorithm("ppo", "gae", "PPO with a critic (arXiv 1707.06347).")
 _algorithm("grpo", "grpo", "GRPO, token mean over the batch (arXiv 2402.03300).")
 _algorithm(
@@ -96,6 +139,30 @@ _algorithm(
 )
 _algorithm("rloo", "rloo", "REINFORCE with a leave-one-out baseline (arXiv 2402.14740).")
 _algorithm("reinforce_plus_plus", "reinforce_plus_plus", "REINFORCE++ (arXiv 2501.03262).")
+for _name, _doc in (
+    ("reinforce_plus_plus_baseline", "REINFORCE++ with the group's mean as baseline (arXiv 2501.03262)."),
+    ("remax", "REINFORCE with the greedy answer's reward as baseline (arXiv 2310.10505)."),
+    ("opo", "REINFORCE with the length-weighted optimal baseline (arXiv 2505.23585)."),
+    ("gpg", "Group policy gradient (arXiv 2504.02546)."),
+    ("grpo_passk", "GRPO for the best of the group (arXiv 2503.19595)."),
+    ("gdpo", "GRPO for several rewards (arXiv 2601.05242)."),
+    ("optimal_token_baseline", "REINFORCE with the optimal token baseline (arXiv 2602.07078)."),
+    ("tir_optimal_token_baseline", "The same for answers with tools (arXiv 2602.07078)."),
+):
+    _algorithm(_name, _name, _doc)
+_algorithm(
+    "pf_ppo",
+    "gae",
+    "PPO on answers drawn anew from each prompt's own, by reward (arXiv 2409.06957).",
+    {"algorithm.use_pf_ppo": True},
+)
+_algorithm(
+    "vapo",
+    "decoupled_gae",
+    "PPO with a pretrained critic, length-adaptive GAE, clip-higher and a likelihood term (arXiv 2504.05118).",
+    {"actor.clip_ratio_low": 0.2, "actor.clip_ratio_high": 0.28, "algorithm.lam_alpha": 0.05},
+    built=False,
+)
 for _name, _needs, _doc in (
     ("sft", ("dataset",), "Supervised fine-tuning on the assistant's turns."),
     ("dpo", ("dataset", "reference"), "Direct preference optimisation on pairs (arXiv 2305.18290)."),
@@ -133,14 +200,21 @@ _many(
         "k3": (f"{_KL}k3", "Unbiased, low variance, never negative."),
         "kl+": (f"{_KL}k1_straight", "k1+ by its other name."),
         "k1+": (f"{_KL}k1_straight", "Value of k1, gradient of k2: the KL's unbiased gradient."),
+        "abs+": (f"{_KL}absolute_straight", "Value of abs, gradient of k2."),
+        "mse+": (f"{_KL}k2", "k2 by veRL's name."),
+        "k2+": (f"{_KL}k2", "k2, whose gradient is the KL's already."),
         "low_var_kl+": (f"{_KL}k3_straight", "k3+ by its other name."),
         "k3+": (f"{_KL}k3_straight", "Value of k3, gradient of k2: the KL's unbiased gradient."),
     },
 )
+register("kl", "full", doc="The KL over the whole vocabulary.", built=False)
 _many(
     "engine",
     {
-        "hf": ("verl_core.rollout.hf:HfEngine", "Plain torch, with the trainer or on a pool of its own; any device."),
+        "hf": (
+            "verl_core.rollout.hf:HfEngine",
+            "Plain torch, with the trainer or on a pool of its own; any device.",
+        ),
         "vllm": ("verl_core.rollout.vllm:make", "vLLM in its own process; GPUs, and a CPU build to try it."),
     },
 )

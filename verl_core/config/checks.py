@@ -136,6 +136,20 @@ def _algorithm(said: Said, e: RlxConfig) -> Iterator[str]:
         yield f"{said('rollout.n')}: {name} compares the answers of one prompt with each other and needs at least 2"
     if "critic" in needs and not e.critic.enable:
         yield f"{said('critic.enable')}: {name} needs a critic's values"
+    if name == "gdpo":
+        yield from _reward_keys(said, e)
+    if e.algorithm.use_pf_ppo and e.rollout.n < 2:
+        yield f"{said('rollout.n')}: algorithm.use_pf_ppo draws among the answers of one prompt and needs at least 2"
+
+
+def _reward_keys(said: Said, e: RlxConfig) -> Iterator[str]:
+    keys, weights = e.algorithm.gdpo_reward_keys, e.algorithm.gdpo_reward_weights
+    if not keys:
+        yield "set algorithm.gdpo_reward_keys to the rewards that gdpo normalises apart, for example [score, format]"
+    if len(set(keys)) < len(keys):
+        yield f"{said('algorithm.gdpo_reward_keys')} names a reward twice"
+    if weights is not None and len(weights) != len(keys):
+        yield f"{said('algorithm.gdpo_reward_weights')}: {len(weights)} weights for {len(keys)} gdpo_reward_keys"
 
 
 def _correction(said: Said, e: RlxConfig) -> Iterator[str]:

@@ -21,7 +21,6 @@ def effective(config: RlxConfig) -> RlxConfig:
         _fill(c, key, value)
     if c.algorithm.adv_estimator is None and uses_rollout(c):
         raise UserError(f"algorithm {c.algorithm.name} names no advantage estimator", "set algorithm.adv_estimator")
-    estimator_needs = entry("advantage", c.algorithm.adv_estimator).needs if c.algorithm.adv_estimator else ()
     longest = c.data.max_prompt_length + c.data.max_response_length
     derived = {
         "data.seed": c.trainer.seed,
@@ -32,7 +31,7 @@ def effective(config: RlxConfig) -> RlxConfig:
         "rollout.pool": c.actor.pool,
         "ref.pool": c.actor.pool,
         "critic.pool": c.actor.pool,
-        "critic.enable": "critic" in estimator_needs,
+        "critic.enable": "critic" in advantage_needs(c),
         "critic.strategy": c.actor.strategy,
         "critic.model.path": c.model.path,
         "critic.model.enable_gradient_checkpointing": c.model.enable_gradient_checkpointing,
@@ -85,6 +84,12 @@ def uses_reference(config: RlxConfig) -> bool:
     """Whether an effective configuration needs reference log-probs."""
     asked = config.actor.use_kl_loss or config.algorithm.use_kl_in_reward
     return bool(asked) or "reference" in entry("algorithm", config.algorithm.name).needs
+
+
+def advantage_needs(config: RlxConfig) -> tuple[str, ...]:
+    """What the advantage estimator of an effective configuration needs; nothing where there is none."""
+    name = config.algorithm.adv_estimator
+    return entry("advantage", name).needs if name else ()
 
 
 def engines_apart(config: RlxConfig) -> bool:

@@ -203,7 +203,31 @@ RULES = [
     *_catalogue_rules(
         "advantage",
         "algorithm.adv_estimator",
-        ("algorithm.gamma", "algorithm.lam", "algorithm.norm_adv_by_std_in_grpo"),
+        (
+            "algorithm.gamma",
+            "algorithm.lam",
+            "algorithm.lam_critic",
+            "algorithm.lam_alpha",
+            "algorithm.norm_adv_by_std_in_grpo",
+            "algorithm.gdpo_reward_keys",
+            "algorithm.gdpo_reward_weights",
+        ),
+    ),
+    Rule(
+        ("algorithm.lam",),
+        lambda c: c.algorithm.adv_estimator == "decoupled_gae" and c.algorithm.lam_alpha is not None,
+        "algorithm.lam_alpha=null, with an algorithm.name other than vapo",
+    ),
+    Rule(
+        ("algorithm.use_kl_in_reward",),  # each of its rewards is read by its own name
+        lambda c: c.algorithm.adv_estimator == "gdpo" and bool(c.algorithm.use_kl_in_reward),
+        "algorithm.adv_estimator=grpo or another that adds rewards up",
+    ),
+    Rule(("algorithm.pf_ppo.",), lambda c: not c.algorithm.use_pf_ppo, "algorithm.use_pf_ppo=true"),
+    Rule(
+        ("actor.entropy_ctrl.target", "actor.entropy_ctrl.delta"),
+        lambda c: c.actor.entropy_ctrl.type == "fixed",
+        "actor.entropy_ctrl.type=target",
     ),
     *_catalogue_rules(
         "policy_loss",

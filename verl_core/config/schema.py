@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from verl_core.config.rollout_correction import RolloutCorrectionConfig
+from verl_core.config.schema_algorithm import AlgorithmConfig, FilterGroupsConfig, KlCtrlConfig, PfPpoConfig
 from verl_core.config.schema_launch import DockerConfig, KuberayConfig, LaunchConfig, SlurmConfig
 from verl_core.config.schema_roles import (
     ActorConfig,
     CriticConfig,
     CriticModelConfig,
+    EntropyCtrlConfig,
     FsdpConfig,
     MegatronConfig,
     OptimConfig,
@@ -32,6 +34,7 @@ __all__ = [
     "CustomRewardConfig",
     "DataConfig",
     "DockerConfig",
+    "EntropyCtrlConfig",
     "FilterGroupsConfig",
     "FsdpConfig",
     "KlCtrlConfig",
@@ -41,6 +44,7 @@ __all__ = [
     "ModelConfig",
     "OptimConfig",
     "OverlongBufferConfig",
+    "PfPpoConfig",
     "PolicyLossConfig",
     "PoolConfig",
     "RefConfig",
@@ -188,53 +192,6 @@ class RolloutConfig:
     quarter of the clip range (with rollout_rs: of the gate's own bound)."""
     val_kwargs: ValKwargs = field(default_factory=ValKwargs)
     """Sampling in validation."""
-
-
-@dataclass
-class KlCtrlConfig:
-    type: Literal["fixed", "adaptive"] = "fixed"
-    """fixed, or adaptive: coefficient steered towards target_kl (arXiv 1909.08593)."""
-    kl_coef: float = 0.001
-    """KL coefficient in the reward (>= 0)."""
-    horizon: int = 10000
-    """Horizon of the adaptive controller, sequences."""
-    target_kl: float = 0.1
-    """KL the adaptive controller aims at, nats a sequence token."""
-
-
-@dataclass
-class FilterGroupsConfig:
-    enable: bool | None = None
-    """Train only on groups whose answers differ in `metric`, and generate until a batch of them is full (DAPO, arXiv
-    2503.14476); null: the preset's."""
-    metric: Literal["reward", "acc"] = "acc"
-    """What must differ within a group."""
-    max_num_gen_batches: int = 0
-    """Batches generated for one step before it fails (>= 0; 0: no limit)."""
-
-
-@dataclass
-class AlgorithmConfig:
-    name: str = "ppo"
-    """Preset of defaults (advantage, aggregation, KL placement) by its name in docs/algorithms.md."""
-    adv_estimator: str | None = None
-    """Advantage estimator; null: the preset's."""
-    gamma: float = 1.0
-    """Discount, in [0, 1]."""
-    lam: float = 1.0
-    """GAE lambda, in [0, 1]."""
-    norm_adv_by_std_in_grpo: bool | None = None
-    """Divide the group-centred reward by the group's standard deviation; null: the preset's."""
-    use_kl_in_reward: bool | None = None
-    """Subtract kl_ctrl.kl_coef * KL from the token rewards; null: the preset's."""
-    kl_penalty: Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3"] = "kl"
-    """KL estimator of the reward penalty."""
-    kl_ctrl: KlCtrlConfig = field(default_factory=KlCtrlConfig)
-    """KL coefficient in the reward."""
-    filter_groups: FilterGroupsConfig = field(default_factory=FilterGroupsConfig)
-    """Dynamic sampling."""
-    rollout_correction: RolloutCorrectionConfig = field(default_factory=RolloutCorrectionConfig)
-    """The policy loss where engine and trainer disagree on how likely the sampled tokens were."""
 
 
 @dataclass

@@ -94,6 +94,17 @@ class PolicyLossConfig:
 
 
 @dataclass
+class EntropyCtrlConfig:
+    type: Literal["fixed", "target"] = "fixed"
+    """fixed: entropy_coeff; target: a coefficient that starts there and is steered so that the entropy does not fall
+    below `target` (Skywork-OR1, arXiv 2505.22312)."""
+    target: float = 0.2
+    """Entropy below which the bonus is on, nats a token (>= 0)."""
+    delta: float = 0.005
+    """What the coefficient gains in a step below the target and loses in one above it (> 0)."""
+
+
+@dataclass
 class ActorConfig:
     pool: str = "main"
     """Pool of cluster.pools the role runs on."""
@@ -128,13 +139,17 @@ class ActorConfig:
     """Divisor of seq-mean-token-sum-norm; null: data.max_response_length."""
     entropy_coeff: float = 0.0
     """Weight of the entropy bonus (0: off)."""
+    entropy_ctrl: EntropyCtrlConfig = field(default_factory=EntropyCtrlConfig)
+    """The weight over the course of the run."""
     use_kl_loss: bool | None = None
     """Add kl_loss_coef * KL(policy, reference) to the loss; null: the algorithm's preset."""
     kl_loss_coef: float = 0.001
     """Weight of the KL term (>= 0)."""
-    kl_loss_type: Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "kl+", "k1+", "low_var_kl+", "k3+"] = (
-        "low_var_kl"
-    )
+    kl_loss_type: Literal[
+        "kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3",
+        "kl+", "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+",
+        "full",
+    ] = "low_var_kl"  # fmt: skip
     """KL estimator, http://joschu.net/blog/kl-approx.html."""
     grad_clip: float = 1.0
     """Largest gradient norm (> 0)."""

@@ -27,6 +27,7 @@ PARTS: dict[str, Any] = {
     "algorithm.adv_estimator": "gae",
     "algorithm.norm_adv_by_std_in_grpo": True,
     "algorithm.use_kl_in_reward": False,
+    "algorithm.use_pf_ppo": False,
     "algorithm.filter_groups.enable": False,
     "actor.loss_agg_mode": "token-mean",
     "actor.use_kl_loss": False,

@@ -124,7 +124,6 @@ SUBTREES = {
     "rollout.update_weights_bucket_megabytes": "how weights reach the engine is weights.type",
     "critic.fsdp": "set critic.fsdp_config",
     "critic.model.fsdp_config": "set critic.fsdp_config",
-    "algorithm.pf_ppo": "not built",
     "reward.reward_manager": "set reward.custom_reward_function.path",
     "reward.reward_model": "reward models are not built yet",
     "reward.sandbox_fusion": "not built",

@@ -42,6 +42,7 @@ class Saver:
                 await role.save(str(folder))
             trainer = progress.state() | {
                 "kl_control": self.updater.kl_control.state(),
+                "entropy_control": self.updater.entropy_control.state(),
                 "old_from_rollout": self.updater.old_from_rollout,
             }
             _write(folder / "trainer.json", trainer)
@@ -62,6 +63,7 @@ class Saver:
         progress.step, progress.version = trainer["step"], trainer["version"]
         self.saved_step = progress.step
         self.updater.kl_control.load_state(trainer["kl_control"])
+        self.updater.entropy_control.load_state(trainer.get("entropy_control", {}))
         self.updater.old_from_rollout = trainer.get("old_from_rollout")
         self.loader.load_state(loader)
         for role in self.roles:

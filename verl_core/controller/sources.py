@@ -5,8 +5,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
 
 from verl_core.batch import Trajectory
+from verl_core.config.effective import advantage_needs
 from verl_core.config.schema import RlxConfig
 from verl_core.controller.buffer import ReplayBuffer, Slot
 from verl_core.controller.seeds import draw_seed
@@ -24,8 +27,10 @@ class GroupMaker:
     def __init__(self, loop: AgentLoop, generate: Generate, scorers: ScorerPool, tokenizer, seed: int):
         self.loop, self.generate, self.scorers, self.tokenizer, self.seed = loop, generate, scorers, tokenizer, seed
 
-    async def make(self, row: PromptRow, n: int, sampling: Sampling, purpose: str, step: int) -> list[Trajectory]:
-        """n trajectories of the prompt. Draws are keyed by (seed, purpose, step, uid, sample)."""
+    async def make(
+        self, row: PromptRow, n: int, sampling: Sampling, purpose: str, step: int, first: int = 0
+    ) -> list[Trajectory]:
+        """n trajectories of the prompt, from `first` on. Draws are keyed by (seed, purpose, step, uid, sample)."""
         tasks = [
             Task(
                 group=row.uid,
@@ -35,7 +40,7 @@ class GroupMaker:
                 seed=draw_seed(self.seed, purpose, step, row.uid, k),
                 meta={"data_source": row.data_source, "ground_truth": row.ground_truth},
             )
-            for k in range(n)
+            for k in range(first, first + n)
         ]
         sessions = await asyncio.gather(*(self.loop.run(task, self.generate) for task in tasks))
         group = [trajectory for session in sessions for trajectory in session]
@@ -65,6 +70,7 @@ class RolloutSource:
         self.n = config.rollout.n
         self.sampling = train_sampling(config)
         self.overlong = config.reward.overlong_buffer
+        self.greedy = "greedy" in advantage_needs(config)
         self._running: set[asyncio.Task] = set()
 
     def dispatch(self, step: int) -> None:
@@ -82,9 +88,16 @@ class RolloutSource:
     async def _fill(self, slot: Slot) -> None:
         uid = slot.row.uid
         try:
-            group = await self.maker.make(slot.row, self.n, self.sampling, "rollout", slot.step)
+            made = [self.maker.make(slot.row, self.n, self.sampling, "rollout", slot.step)]
+            if self.greedy:
+                made.append(self.maker.make(slot.row, 1, _greedy(self.sampling), "greedy", slot.step, first=self.n))
+            group, *baseline = await asyncio.gather(*made)
             if self.overlong.enable:
-                self._penalise_length(group)
+                self._penalise_length([t for part in (group, *baseline) for t in part])
+            for greedy in baseline:
+                reward = fmean(t.reward for t in greedy)
+                for t in group:
+                    t.meta["greedy_reward"] = reward
             self.buffer.put(uid, group)
         except Exception as error:  # handed to whoever takes the group; a source never swallows one
             self.buffer.fail(uid, error)
@@ -99,6 +112,10 @@ class RolloutSource:
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
+
+
+def _greedy(sampling: Sampling) -> Sampling:
+    return replace(sampling, temperature=0.0, top_p=1.0, top_k=-1)
 
 
 def train_sampling(config: RlxConfig) -> Sampling:

@@ -11,14 +11,16 @@ import torch
 from torch import Tensor
 
 from verl_core.algorithms.advantages import compute_advantage, token_rewards
+from verl_core.algorithms.advantages.reweight import reweighted
 from verl_core.algorithms.correction import correct, mask_not_finite
+from verl_core.algorithms.entropy import entropy_controller
 from verl_core.algorithms.kl import kl_controller, kl_estimate
 from verl_core.algorithms.loss import Loss, Need, Totals
 from verl_core.algorithms.losses import PolicyLoss, ValueLoss
 from verl_core.algorithms.mismatch import finished, mismatch
 from verl_core.algorithms.produced import produced
 from verl_core.batch import Batch
-from verl_core.config.effective import settled, uses_reference
+from verl_core.config.effective import advantage_needs, settled, uses_reference
 from verl_core.config.rollout_correction import rejections_of, weights_of
 from verl_core.config.schema import ActorConfig, CriticConfig, RlxConfig
 from verl_core.controller.roles import Role, together
@@ -28,7 +30,7 @@ from verl_core.training.fsdp.metrics import join, values
 from verl_core.training.protocol import MicroBatching
 
 COUNTED = "/skipped_steps"  # adds up over the optimizer steps of a batch; every other metric is averaged
-LOGP, VALUES = frozenset({Need.LOGP}), frozenset({Need.VALUES})
+LOGP, SQUARE, VALUES = frozenset({Need.LOGP}), frozenset({Need.SUM_P_SQ}), frozenset({Need.VALUES})
 
 
 class Updater:
@@ -40,6 +42,8 @@ class Updater:
     def __init__(self, config: RlxConfig, actor: Role, ref: Role | None, critic: Role | None):
         self.config, self.actor, self.ref, self.critic = config, actor, ref, critic
         self.kl_control = kl_controller(config.algorithm.kl_ctrl)
+        self.entropy_control = entropy_controller(config.actor.entropy_ctrl, config.actor.entropy_coeff)
+        self.square = "sum_p_sq" in advantage_needs(config)
         self.policy_loss = PolicyLoss.from_config(config.actor, config.rollout.temperature)
         self.value_loss = ValueLoss.from_config(config.critic, config.actor.loss_scale_factor)
         self.weights = weights_of(config.algorithm.rollout_correction)
@@ -60,12 +64,16 @@ class Updater:
     async def _old_logp(self, batch: Batch, timer: Timer) -> None:
         if self.old_from_rollout:
             batch.add(old_logp_N=batch["rollout_logp_N"])
-            return
+            if not self.square:
+                return
         r = self.config.rollout
         micro = MicroBatching(r.log_prob_micro_batch_size_per_gpu, r.log_prob_max_token_len_per_gpu)
         with timer.phase("old_log_prob"):
-            out = await self.actor.forward(batch, LOGP, r.temperature, micro)
-        batch.add(old_logp_N=out[Need.LOGP])
+            out = await self.actor.forward(batch, LOGP | SQUARE if self.square else LOGP, r.temperature, micro)
+        if self.square:
+            batch.add(sum_p_sq_N=out[Need.SUM_P_SQ])
+        if not self.old_from_rollout:
+            batch.add(old_logp_N=out[Need.LOGP])
 
     async def _ref_logp(self, batch: Batch, timer: Timer) -> None:
         c = self.config
@@ -99,7 +107,10 @@ class Updater:
     async def update(self, batch: Batch, step: int, timer: Timer) -> dict[str, float]:
         """All optimizer steps of one batch: critic and, past its warm-up, actor. Returns their metrics, means over the
         optimizer steps (counts: sums); none where nothing was produced."""
+        if self.config.algorithm.use_pf_ppo:
+            batch = self._drawn_anew(batch, step)
         policy_loss, metrics = self._against_rollout(batch)
+        policy_loss = replace(policy_loss, entropy_coeff=self.entropy_control.coef)
         work = []
         if self.critic is not None:
             work.append((self.critic, self._epochs(self.critic, self.value_loss, batch, step, timer)))
@@ -107,7 +118,15 @@ class Updater:
             work.append((self.actor, self._epochs(self.actor, policy_loss, batch, step, timer)))
         for part in await together(*work):
             metrics |= part
+        if "actor/entropy" in metrics:
+            metrics["actor/entropy_coeff"] = policy_loss.entropy_coeff
+            self.entropy_control.update(metrics["actor/entropy"])
         return finished(metrics)
+
+    def _drawn_anew(self, batch: Batch, step: int) -> Batch:
+        generator = torch.Generator().manual_seed(draw_seed(self.config.trainer.seed, "pf_ppo", step))
+        how = self.config.algorithm.pf_ppo
+        return reweighted(batch, how.reweight_method, how.weight_pow, generator)
 
     def _against_rollout(self, batch: Batch) -> tuple[PolicyLoss, dict[str, float]]:
         """The policy loss with the rollout correction, and how far the engine is from the trainer where old log-probs
