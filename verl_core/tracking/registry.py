@@ -67,6 +67,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("actor/pg_clipfrac_lower", "share", "tokens bounded by the dual clip (`actor.clip_ratio_c`)"),
         Metric("actor/ppo_kl", "nats", "mean old minus new log-prob of the sampled tokens (k1)"),
         Metric("actor/entropy", "nats", "mean entropy of the next-token distribution"),
+        Metric("actor/entropy_coeff", "", "weight of the entropy bonus in the step"),
         Metric("actor/kl_loss", "nats", "KL to the reference in the loss (`actor.use_kl_loss`)"),
         Metric("actor/reward_kl_penalty", "nats", "KL to the reference in the reward (`algorithm.use_kl_in_reward`)"),
         Metric("actor/reward_kl_penalty_coeff", "", "its coefficient, which `algorithm.kl_ctrl` may steer"),
@@ -98,7 +99,9 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
     "Training": (
         Metric("training/global_step", "steps", "steps taken; the line's `step`"),
         Metric("training/epoch", "epochs", "pass over the training prompts, from 0"),
-        Metric("rollout/restarts", "engines", "rollout engines started again in this process, failed starts too"),
+        Metric(
+            "rollout/restarts", "engines", "rollout engines started again in this process, failed starts too"
+        ),
     ),
     "Engine and trainer": (
         Metric(
