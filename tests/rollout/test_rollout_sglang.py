@@ -108,11 +108,11 @@ def test_a_request_out_of_range_is_refused_and_costs_no_other(side, one, message
 def test_more_rows_than_the_cache_holds_are_all_answered(tmp_path: Path):
     """SGLang takes rows out of its batch when the cache is full; what they have is neither lost nor told twice."""
     model = write(tmp_path)
-    with sglang_child(tmp_path, kv_cache_bytes=1024 * 1200) as engine:
-        assert engine.call("capacity_tokens").result() == 1200
-        asked = [ask(f"{i}", i, max_tokens=300, ignore_eos=True) for i in range(12)]
+    with sglang_child(tmp_path, kv_cache_bytes=1024 * 400) as engine:
+        assert engine.call("capacity_tokens").result() == 400
+        asked = [ask(f"{i}", i, max_tokens=90, ignore_eos=True) for i in range(12)]
         for one, got in zip(asked, engine.generate(asked), strict=True):
-            assert (len(got.ids), got.finish) == (300, "length")
+            assert (len(got.ids), got.finish) == (90, "length")
             torch.testing.assert_close(torch.tensor(got.logps), defined_logps(model, one, got).float(), **CLOSE)
 
 

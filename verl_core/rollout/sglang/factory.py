@@ -19,6 +19,7 @@ def make(**options: Any) -> SglangEngine:
         EnvError: the package sglang is missing.
         UserError: model and options do not fit each other.
         MachineError: there is no GPU, or memory or GPUs are missing.
+        ValueError: SGLang refused, for a reason that it has printed.
     """
     settings = SglangOptions(**options | {"eos_ids": tuple(options["eos_ids"])})
     check_package()
@@ -33,4 +34,7 @@ def start(settings: SglangOptions, share: float | None) -> SglangEngine:
     set_variables()
     from verl_core.rollout.sglang.engine import SglangEngine
 
-    return SglangEngine(settings, share)
+    try:
+        return SglangEngine(settings, share)
+    except RuntimeError as error:  # the scheduler's process prints the reason; ChildEngine shows it with a ValueError
+        raise ValueError(f"sglang does not start: {error}") from error
