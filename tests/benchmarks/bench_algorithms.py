@@ -4,9 +4,9 @@
 
 WHEEL: the unpacked verl-0.9.1-py3-none-any.whl; NEEDS: a folder with what it imports beside torch (tensordict, pyvers,
 codetiming, orjson; make_verl_fixture.py in tests/algorithms says how). veRL runs in a process of its own. Size n is n
-answers of up to n tokens, 8 to a prompt, uniform lengths, one thread, float32; rlx gets the same answers as a ragged
-batch, veRL as its padded tensors. One JSON line an advantage and size: milliseconds of both sides (medians of 5), their
-ratio, and the largest error of both advantages against float64 where it is cheap to have (grpo, rloo).
+answers, 8 to a prompt, of 1 to n tokens (uniform) or all of n (full: nothing is padding); one thread, float32. rlx gets
+them as a ragged batch, veRL as its padded tensors. One JSON line an advantage, size and kind of lengths: milliseconds
+of both sides (medians of 5), their ratio, and the largest error of both advantages against float64 (grpo, rloo).
 """
 
 import json
@@ -23,10 +23,10 @@ SIZES = (512, 1024, 2048)
 G, ROUNDS = 8, 5
 
 
-def inputs(n: int) -> dict[str, torch.Tensor]:
+def inputs(n: int, lengths: str) -> dict[str, torch.Tensor]:
     """Dense [n, n] tables and what goes with them, the same on both sides."""
     draw = torch.Generator().manual_seed(n)
-    length = torch.randint(1, n + 1, (n,), generator=draw)
+    length = torch.randint(1, n + 1, (n,), generator=draw) if lengths == "uniform" else torch.full((n,), n)
     mask = (torch.arange(n)[None, :] < length[:, None]).float()
     reward_S = 0.1 * torch.randint(0, 11, (n,), generator=draw).float()
     reward = torch.zeros(n, n).scatter(1, (length - 1)[:, None], reward_S[:, None])
@@ -109,22 +109,22 @@ def exact(name: str, x: dict[str, torch.Tensor]) -> torch.Tensor | None:
     return scaled[name].flatten().repeat_interleave(x["length"]) if name in scaled else None
 
 
-def measure(side, sizes: list[int]) -> list[dict]:
+def measure(side, n: int) -> list[dict]:
     torch.set_num_threads(1)
     rows = []
-    for n in sizes:
-        x = inputs(n)
+    for lengths in ("uniform", "full"):
+        x = inputs(n, lengths)
         for name in NAMES:
             ms, advantages = timed(side(name, x))
             target = exact(name, x)
             error = None if target is None else float((advantages.double() - target).abs().max())
-            rows.append({"advantage": name, "size": n, "ms": round(ms, 2), "error": error})
+            rows.append({"advantage": name, "lengths": lengths, "ms": round(ms, 2), "error": error})
     return rows
 
 
 def main() -> None:
     if sys.argv[1] == "--verl":
-        print(json.dumps(measure(verl_side, json.loads(sys.argv[2]))))
+        print(json.dumps(measure(verl_side, int(sys.argv[2]))))
         return
     folders, sizes = [a for a in sys.argv[1:] if not a[0].isdigit()], [a for a in sys.argv[1:] if a[0].isdigit()]
     wanted = [int(size) for size in sizes[0].split(",")] if sizes else list(SIZES)
@@ -132,16 +132,21 @@ def main() -> None:
         env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, folders))}
         load = os.getloadavg()[0]
         other = subprocess.run(
-            [sys.executable, __file__, "--verl", json.dumps([n])],
+            [sys.executable, __file__, "--verl", str(n)],
             env=env,
             check=True,
             stdout=subprocess.PIPE,
             text=True,
         )
         verl = json.loads(other.stdout.splitlines()[-1])
-        for own, theirs in zip(measure(rlx_side, [n]), verl, strict=True):
-            row = {"benchmark": "algorithms", "advantage": own["advantage"], "size": n, "load_before": round(load, 1)}
-            row |= {"rlx_ms": own["ms"], "verl_ms": theirs["ms"], "times_faster": round(theirs["ms"] / own["ms"], 2)}
+        for own, theirs in zip(measure(rlx_side, n), verl, strict=True):
+            row = {"benchmark": "algorithms", "advantage": own["advantage"], "size": n, "lengths": own["lengths"]}
+            row |= {
+                "load_before": round(load, 1),
+                "rlx_ms": own["ms"],
+                "verl_ms": theirs["ms"],
+                "times_faster": round(theirs["ms"] / own["ms"], 2),
+            }
             if own["error"] is not None:
                 row |= {"rlx_error": own["error"], "verl_error": theirs["error"]}
             print(json.dumps(row), flush=True)

@@ -9,6 +9,7 @@ import torch
 
 from tests.controller.controller_tiny import answers, one_rank, tiny_config, tiny_model
 from verl_core.algorithms.loss import Need
+from verl_core.config.catalogue import entry, names
 from verl_core.config.compose import resolve
 from verl_core.config.effective import effective
 from verl_core.controller.buffer import ReplayBuffer
@@ -18,6 +19,8 @@ from verl_core.controller.update import Updater
 from verl_core.data.dataset import PromptRow
 from verl_core.rollout.protocol import Sampling
 from verl_core.tracking.timing import Timer
+
+GENERATE = [name for name in names("algorithm", built=True) if "dataset" not in entry("algorithm", name).needs]
 
 
 @pytest.fixture(scope="module")
@@ -30,6 +33,23 @@ def on_a_rank(config, model: Path, work):
     with one_rank(config, model) as group:
         critic = Role("critic", group) if config.critic.enable else None
         return asyncio.run(work(Updater(config, Role("actor", group), None, critic)))
+
+
+@pytest.mark.parametrize("name", GENERATE)
+def test_every_algorithm_that_runs_takes_a_step_from_a_batch_of_answers(model: Path, name):
+    config = tiny_config("smoke", f"algorithm.name={name}", *["algorithm.gdpo_reward_keys=[score]"] * (name == "gdpo"))
+    batch = answers(4, 4)
+    batch["reward_S"][1::4] += 1  # one best answer a prompt: pass@k learns from nothing else
+    for t in batch["trajectory_blob"]:
+        t.meta["greedy_reward"] = 0.25
+
+    async def work(updater):
+        await updater.prepare(batch, Timer())
+        return updater.advantage(batch) | await updater.update(batch, 1, Timer())
+
+    metrics = on_a_rank(config, model, work)
+    assert batch["advantages_N"].any() and metrics["actor/grad_norm"] > 0
+    assert ("critic/vf_loss" in metrics) == config.critic.enable
 
 
 @pytest.mark.parametrize("from_engine", [False, True])
