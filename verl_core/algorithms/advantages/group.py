@@ -10,8 +10,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from verl_core.algorithms.advantages.scan import whiten
-from verl_core.algorithms.produced import produced
 from verl_core.batch import Batch
 
 EPSILON = 1e-6  # beside a group's standard deviation
@@ -47,8 +45,7 @@ def gdpo(batch: Batch, reward_SK: Tensor, weights: Sequence[float], norm_by_std:
     arXiv 2601.05242). reward_SK: [S, K]."""
     adv_S = sum(w * standardised(batch, reward_SK[:, k], norm_by_std) for k, w in enumerate(weights))
     assert isinstance(adv_S, Tensor)
-    at = produced(batch)
-    return at.spread(whiten(adv_S[at.seq_M]).float(), batch.N)
+    return on_tokens(batch, whitened(batch, adv_S))
 
 
 def rloo(batch: Batch, reward_S: Tensor) -> Tensor:
@@ -60,7 +57,7 @@ def rloo(batch: Batch, reward_S: Tensor) -> Tensor:
 def opo(batch: Batch, reward_S: Tensor) -> Tensor:
     """Reward less the group's mean weighted by length in produced tokens, sum(l r) / sum(l): the baseline of least
     variance where a gradient's squared norm grows with length (OPO, arXiv 2505.23585)."""
-    reward_S, length_S = reward_S.double(), produced(batch).count_S.double()
+    reward_S, length_S = reward_S.double(), batch.sum_S(batch["mask_N"]).double()
     zero_P = reward_S.new_zeros(batch.P)
     total_P = zero_P.index_add(0, batch.group_S, length_S)
     baseline_P = zero_P.index_add(0, batch.group_S, length_S * reward_S) / total_P.clamp(min=1)
@@ -102,6 +99,16 @@ def group_size(batch: Batch) -> Tensor:
     return torch.bincount(batch.group_S, minlength=batch.P)[batch.group_S]
 
 
+def whitened(batch: Batch, adv_S: Tensor) -> Tensor:
+    """`scan.whiten` of what stands alike on all produced tokens of a sequence: statistics are those of the batch's
+    tokens. Shape [S]."""
+    count_S = batch.sum_S(batch["mask_N"]).double()
+    tokens = count_S.sum()
+    centred_S = adv_S - (count_S * adv_S).sum() / tokens.clamp(min=1)
+    var = (count_S * centred_S.square()).sum() / (tokens - 1).clamp(min=1)
+    return centred_S / (var + 1e-8).sqrt()
+
+
 def on_tokens(batch: Batch, adv_S: Tensor) -> Tensor:
     """One number a sequence on each of its produced tokens, 0 elsewhere. Shape [N], float32."""
-    return torch.where(batch["mask_N"], adv_S.float()[batch.seq_N], 0.0)
+    return adv_S.float().index_select(0, batch.seq_N).masked_fill_(~batch["mask_N"], 0.0)

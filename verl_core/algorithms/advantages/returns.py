@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from verl_core.algorithms.advantages.group import centred
+from verl_core.algorithms.advantages.group import centred, on_tokens, whitened
 from verl_core.algorithms.advantages.scan import discounted_sum, whiten
 from verl_core.algorithms.produced import produced
 from verl_core.batch import Batch
@@ -23,8 +23,7 @@ def reinforce_plus_plus(batch: Batch, token_reward_N: Tensor, gamma: float = 1.0
 def reinforce_plus_plus_baseline(batch: Batch, reward_S: Tensor) -> Tensor:
     """REINFORCE++-baseline (arXiv 2501.03262): reward less the group's mean on every produced token, whitened over the
     batch's tokens. Groups of one stand at the mean. Shape [N]."""
-    at = produced(batch)
-    return at.spread(whiten(centred(batch, reward_S)[at.seq_M]).float(), batch.N)
+    return on_tokens(batch, whitened(batch, centred(batch, reward_S)))
 
 
 def remax(batch: Batch, token_reward_N: Tensor, greedy_reward_S: Tensor) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from verl_core.batch import Batch
 def token_rewards(batch: Batch, kl_coef: float = 0.0, kl_N: Tensor | None = None) -> Tensor:
     """reward_S on each sequence's last produced token, less kl_coef * kl_N on every one. Shape [N], float32."""
     at = produced(batch)
-    reward_M = torch.where(at.last_M, batch["reward_S"].double()[at.seq_M], 0.0)
+    reward_M = torch.where(at.last_M, batch["reward_S"].double().index_select(0, at.seq_M), 0.0)
     if kl_N is not None:
         reward_M = reward_M - kl_coef * at.pick(kl_N).double()
     return at.spread(reward_M.float(), batch.N)
