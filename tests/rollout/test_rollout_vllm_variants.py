@@ -12,7 +12,7 @@ from peft import LoraConfig, get_peft_model
 from rollout_models import build, request
 from rollout_vllm import VOCABULARY, config, defined_logps, interpreter, vllm_child, write
 
-from verl_core.config.errors import RunError, UserError
+from verl_core.config.errors import MachineError, RunError, UserError
 from verl_core.rollout.protocol import TokenRequest
 
 pytestmark = pytest.mark.slow
@@ -64,3 +64,11 @@ def test_a_head_size_that_the_cpu_lacks_is_a_line(tmp_path: Path):
     write(tmp_path, head_dim=24)
     with pytest.raises(UserError, match="heads have 24 dimensions; on the CPU vllm knows 32, 64"):
         vllm_child(tmp_path, interpreter())
+
+
+def test_a_cache_larger_than_the_memory_is_a_line_and_a_hint(tmp_path: Path):
+    """The CPU's twin of a GPU that is full. VLLM_CPU_KVCACHE_SPACE ends in the same place."""
+    write(tmp_path)
+    with pytest.raises(MachineError, match=r"vllm does not fit: .*requested memory for kv \(32768") as full:
+        vllm_child(tmp_path, interpreter(), kv_cache_bytes=2**45)
+    assert "\n" not in full.value.message and "lower rollout.max_model_len" in full.value.hint
