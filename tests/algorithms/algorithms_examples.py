@@ -72,9 +72,10 @@ def random_batch(seed: int, prompts: int = 3, samples: int = 3, gaps: bool = Tru
         batch.add(**{f"{name}_N": draw()})
     batch.add(sum_p_sq_N=draw().abs().clamp(max=1))
     batch.add(correction_N=torch.tensor([random.Random(seed + i).choice([0.0, 0.5, 1.5]) for i in range(batch.N)]))
+    batch.add(selected_N=torch.rand(batch.N, generator=g) < 0.3)
     if poison is not None:
-        for name, value in batch.columns.items():
-            if name != "mask_N":
+        for value in batch.columns.values():
+            if value.is_floating_point():
                 value[~batch["mask_N"]] = poison
     batch.add(reward_S=torch.randn(batch.S, generator=g))
     return complete(batch, seed)

@@ -9,17 +9,23 @@ from hypothesis import strategies as st
 
 from verl_core.algorithms.loss import Need, Totals
 from verl_core.algorithms.losses import PolicyLoss, SftLoss, ValueLoss
-from verl_core.algorithms.policy_loss import Clip
+from verl_core.algorithms.policy_loss import Options
 from verl_core.batch import Segment, Trajectory, collate
+from verl_core.config import catalogue
 from verl_core.config.errors import UserError
 from verl_core.config.rollout_correction import Rejection
 from verl_core.config.schema import ActorConfig, CriticConfig, PolicyLossConfig
 
 PPO = PolicyLoss(agg_mode="token-mean")
 FULL = PolicyLoss(
-    clip=Clip(0.2, 0.28, 3.0), agg_mode="seq-mean-token-mean", entropy_coeff=0.1, kl_type="k3", kl_coef=0.5
+    options=Options(0.2, 0.28, 3.0), agg_mode="seq-mean-token-mean", entropy_coeff=0.1, kl_type="k3", kl_coef=0.5
 )
 DR = PolicyLoss(agg_mode="seq-mean-token-sum-norm", scale=7.0, kl_type="k2", kl_coef=0.5, log_mismatch=True)
+OTHERS = [
+    (name, ("token-mean", "seq-mean-token-mean")[i % 2])
+    for i, name in enumerate(catalogue.names("policy_loss"))
+    if name != "vanilla"
+]
 LOSSES = [
     PPO,
     FULL,
@@ -28,6 +34,8 @@ LOSSES = [
     PolicyLoss(agg_mode="seq-mean-token-sum", entropy_coeff=-0.2),
     PolicyLoss(agg_mode="seq-mean-token-mean", corrected=True, kl_type="k2", kl_coef=0.5),
     PolicyLoss(rejections=(Rejection("token_k1", -0.7, 0.7), Rejection("seq_mean_k3", -math.inf, 0.4))),
+    *(PolicyLoss(name, agg_mode=mode) for name, mode in OTHERS),
+    PolicyLoss("gmpo", agg_mode="seq-mean-token-mean", corrected=True),
     ValueLoss(),
     ValueLoss(0.2, "seq-mean-token-mean"),
     SftLoss(),
@@ -160,7 +168,13 @@ def test_the_final_token_is_trained_though_it_is_the_pad_id():
     assert logp_N.grad.tolist() == [0, 0, -0.5, -0.5]
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: f"{type(loss).__name__}-{LOSSES.index(loss)}")
+# A weight without gradient: what these losses pass back is not their value's derivative, and is checked by hand in
+# test_algorithms_policy_papers.py.
+WEIGHTED = {"gspo", "cispo", "reinforce", "dppo_tv", "dppo_kl"}
+SMOOTH = [loss for loss in LOSSES if not (isinstance(loss, PolicyLoss) and loss.loss_mode in WEIGHTED)]
+
+
+@pytest.mark.parametrize("loss", SMOOTH, ids=lambda loss: f"{type(loss).__name__}-{LOSSES.index(loss)}")
 @pytest.mark.parametrize("seed", range(3))
 def test_gradients_are_finite_differences(loss, seed):
     batch = random_batch(seed, poison=0.0)
@@ -218,6 +232,7 @@ def test_nothing_produced_is_0_with_gradient_0(loss, masks):
     batch = batch_of(masks)
     for name in ("old_logp", "ref_logp", "rollout_logp", "advantages", "values", "returns", "correction"):
         batch.add(**{f"{name}_N": torch.full((batch.N,), NAN)})
+    batch.add(selected_N=batch["mask_N"])
     out = {need: torch.full((batch.N,), NAN, requires_grad=True) for need in Need}
     share, metrics = run(loss, batch, out, Totals.of(batch))
     assert share.item() == 0
@@ -249,7 +264,9 @@ def test_first_update_on_policy_is_the_policy_gradient():
 
 
 def actor(**fields) -> ActorConfig:
-    return ActorConfig(**({"loss_agg_mode": "token-mean", "use_kl_loss": False} | fields))
+    return ActorConfig(
+        **({"loss_agg_mode": "token-mean", "use_kl_loss": False, "policy_loss": PolicyLossConfig("vanilla")} | fields)
+    )
 
 
 def test_policy_loss_from_config():
@@ -266,7 +283,7 @@ def test_policy_loss_from_config():
         loss_scale_factor=512,
     )
     assert PolicyLoss.from_config(full, temperature=1.0, want_entropy=False) == PolicyLoss(
-        clip=Clip(low=0.3, high=0.4, c=5.0),
+        options=Options(low=0.3, high=0.4, c=5.0),
         agg_mode="seq-mean-token-sum-norm",
         scale=512,
         entropy_coeff=0.01,

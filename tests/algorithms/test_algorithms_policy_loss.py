@@ -2,10 +2,17 @@ import math
 
 import pytest
 import torch
+from algorithms_examples import batch_of
 
-from verl_core.algorithms.policy_loss import Clip, vanilla
+from verl_core.algorithms.policy_loss import Options, Tokens, clipped
+from verl_core.algorithms.produced import produced
 
-CLIP = Clip(low=0.2, high=0.28, c=3.0)
+CLIP = Options(low=0.2, high=0.28, c=3.0)
+
+
+def vanilla(logp_M, old_logp_M, adv_M, options):
+    at = produced(batch_of([[1] * len(logp_M)]))
+    return clipped.vanilla(Tokens(logp_M, old_logp_M, adv_M, at), options)
 
 
 def one(ratio: float, advantage: float):

@@ -97,25 +97,18 @@ from verl_core.config.typed import leaf_types
             ["rollout.engine=vllm", "rollout.lora_native=true", "model.lora_rank=4", "weights.verify=true"],
             "weights.verify=true .*do not go together",
         ),
-        (
-            [
-                *("rollout.engine=vllm", "cluster.nnodes=2", "cluster.n_gpus_per_node=3"),
-                "rollout.tensor_model_parallel_size=2",
-            ],
-            "does not divide the 3 ranks of a node",
-        ),
-        (
-            ["rollout.engine=vllm", "rollout.lora_native=true", "model.lora_rank=513"],
-            r"model.lora_rank=513 .*serves ranks up to 512",
-        ),
-        (
-            ["rollout.engine=vllm", "rollout.lora_native=true", "model.lora_rank=4", "weights.verify=true"],
-            "weights.verify=true .*do not go together",
-        ),
         (["rollout.max_model_len=64"], "leaves no room for an answer"),
         (["algorithm.name=grop"], "expected one of ppo, grpo, .*did you mean grpo"),
         (["algorithm.adv_estimator=gea"], "did you mean gae"),
-        (["actor.policy_loss.loss_mode=gspo"], "expected one of vanilla"),
+        (["actor.policy_loss.loss_mode=vanila"], "expected one of vanilla"),
+        (
+            ["actor.policy_loss.loss_mode=clip_cov", "actor.policy_loss.clip_cov_lb=6"],
+            "clip_cov_lb=6.* is not below actor.policy_loss.clip_cov_ub=5",
+        ),
+        (
+            ["actor.use_kl_loss=true", "algorithm.use_kl_in_reward=true", "actor.kl_loss_coef=0"],
+            "kl_loss_coef=0.*: of the KL in loss and in reward this one is 0",
+        ),
         (["critic.loss_agg_mode=mean"], "expected one of token-mean"),
         (["trainer.experiment_name=../../x"], r"trainer.experiment_name='../../x' .command line.: .*one folder"),
         (["trainer.experiment_name=a/b"], "one folder"),
@@ -187,7 +180,6 @@ def test_what_looks_alike_and_is_right():
         (["actor.loss_scale_factor=3"], "actor.loss_agg_mode=seq-mean-token-sum-norm"),
         (["rollout.enforce_eager=true"], "rollout.engine=vllm or sglang"),
         (["rollout.tensor_model_parallel_size=2"], "rollout.engine=vllm or sglang"),
-        (["rollout.lora_native=true"], "rollout.engine=vllm and model.lora_rank=16"),
         (["rollout.lora_native=true"], "rollout.engine=vllm and model.lora_rank=16"),
         (["rollout.log_prob_micro_batch_size_per_gpu=2"], "rollout.old_log_prob=recompute"),
         (["rollout.val_kwargs.temperature=1"], "rollout.val_kwargs.do_sample=true"),

@@ -14,6 +14,16 @@ EXTRA = {
     "dr_grpo": ["actor.ppo_mini_batch_size=2", "actor.shuffle=true", "actor.ppo_max_token_len_per_gpu=256"],
     "rloo": ["actor.ppo_epochs=2", "actor.loss_agg_mode=seq-mean-token-mean", "rollout.temperature=0.8"],
     "reinforce_plus_plus": ["actor.optim.optimizer=muon", "actor.optim.lr_scheduler_type=cosine"],
+    "gspo": ["actor.ppo_mini_batch_size=2"],
+    "gmpo": ["actor.ppo_epochs=2"],
+    "cispo": ["actor.ppo_epochs=2", "actor.clip_ratio_high=0.5"],
+    "sapo": ["actor.ppo_mini_batch_size=2", "actor.tau_neg=1.2"],
+    "dppo": ["actor.policy_loss.loss_mode=dppo_kl", "actor.clip_ratio_c=20"],
+    "clip_cov": ["actor.policy_loss.clip_cov_ratio=0.1", "actor.policy_loss.clip_cov_lb=0.01"],
+    "kl_cov": ["actor.policy_loss.kl_cov_ratio=0.1", "actor.ppo_epochs=2"],
+    "dro": ["actor.policy_loss.dro_beta=0.5"],
+    "gpg": [],
+    "reinforce": ["actor.loss_agg_mode=seq-mean-token-sum"],
 }
 
 

@@ -17,7 +17,8 @@ from verl_core.algorithms.correction import keep, log_ratio
 from verl_core.algorithms.kl import kl_estimate
 from verl_core.algorithms.loss import Metric, Need, Totals, mean_of
 from verl_core.algorithms.mismatch import mismatch
-from verl_core.algorithms.policy_loss import Clip, PolicyLossFn
+from verl_core.algorithms.policy_loss import Options, PolicyLossFn, Tokens
+from verl_core.algorithms.policy_loss.covariance import SELECTIONS
 from verl_core.algorithms.produced import Produced, produced
 from verl_core.batch import Batch
 from verl_core.config import catalogue
@@ -35,17 +36,34 @@ def _resolved[T](value: T | None, key: str) -> T:
     return value
 
 
+def _options(cfg: ActorConfig) -> Options:
+    chosen = cfg.policy_loss
+    return Options(
+        low=cfg.clip_ratio if cfg.clip_ratio_low is None else cfg.clip_ratio_low,
+        high=cfg.clip_ratio if cfg.clip_ratio_high is None else cfg.clip_ratio_high,
+        c=cfg.clip_ratio_c,
+        tau_pos=cfg.tau_pos,
+        tau_neg=cfg.tau_neg,
+        clip_cov_ratio=chosen.clip_cov_ratio,
+        clip_cov_lb=chosen.clip_cov_lb,
+        clip_cov_ub=chosen.clip_cov_ub,
+        kl_cov_ratio=chosen.kl_cov_ratio,
+        ppo_kl_coef=chosen.ppo_kl_coef,
+        dro_beta=chosen.dro_beta,
+    )
+
+
 @dataclass(frozen=True)
 class PolicyLoss:
     """The actor's loss: policy loss + kl_coef * KL(policy, reference) - entropy_coeff * entropy, each aggregated alike.
 
     The policy loss of each token is multiplied by its factor of the rollout correction; KL and entropy are not. Reads
     old_logp_N, advantages_N, mask_N; with kl_type set, ref_logp_N; with corrected, correction_N; with rejections or
-    log_mismatch, rollout_logp_N.
+    log_mismatch, rollout_logp_N; what `mark` adds.
     """
 
     loss_mode: str = "vanilla"
-    clip: Clip = field(default_factory=Clip)
+    options: Options = field(default_factory=Options)
     agg_mode: str = "token-mean"
     scale: float | None = None  # divisor of seq-mean-token-sum-norm
     entropy_coeff: float = 0.0
@@ -61,15 +79,12 @@ class PolicyLoss:
     def from_config(cls, cfg: ActorConfig, temperature: float, want_entropy: bool = True) -> PolicyLoss:
         """From an effective configuration's actor and rollout.temperature. Raises ValueError for a null preset,
         UserError for an unknown loss_mode."""
-        catalogue.entry("policy_loss", cfg.policy_loss.loss_mode)  # refused here rather than on the ranks
+        loss_mode = _resolved(cfg.policy_loss.loss_mode, "actor.policy_loss.loss_mode")
+        catalogue.entry("policy_loss", loss_mode)  # refused here rather than on the ranks
         use_kl = _resolved(cfg.use_kl_loss, "actor.use_kl_loss")
         return cls(
-            loss_mode=cfg.policy_loss.loss_mode,
-            clip=Clip(
-                low=cfg.clip_ratio if cfg.clip_ratio_low is None else cfg.clip_ratio_low,
-                high=cfg.clip_ratio if cfg.clip_ratio_high is None else cfg.clip_ratio_high,
-                c=cfg.clip_ratio_c,
-            ),
+            loss_mode=loss_mode,
+            options=_options(cfg),
             agg_mode=_resolved(cfg.loss_agg_mode, "actor.loss_agg_mode"),
             scale=cfg.loss_scale_factor,
             entropy_coeff=cfg.entropy_coeff,
@@ -83,6 +98,17 @@ class PolicyLoss:
     def needs(self) -> frozenset[Need]:
         entropy = self.want_entropy or self.entropy_coeff != 0
         return frozenset({Need.LOGP, Need.ENTROPY} if entropy else {Need.LOGP})
+
+    def mark(self, mini: Batch, seed: int) -> None:
+        """Adds selected_N to a whole mini-batch where the loss picks tokens from all of it; to be called before it is
+        split. `seed` makes the draw repeat."""
+        if select := SELECTIONS.get(self.loss_mode):
+            at = produced(mini)
+            old_logp_M, adv_M = at.pick(mini["old_logp_N"]), at.pick(mini["advantages_N"])
+            selected_N = torch.zeros(mini.N, dtype=torch.bool)
+            if at.M:
+                selected_N[at.index_M[select(old_logp_M, adv_M, self.options, seed)]] = True
+            mini.add(selected_N=selected_N)
 
     def __call__(self, out: Mapping[Need, Tensor], batch: Batch, totals: Totals) -> tuple[Tensor, dict[str, Metric]]:
         at = produced(batch)
@@ -107,13 +133,14 @@ class PolicyLoss:
     def _policy_loss(self, logp_M: Tensor, at: Produced, batch: Batch) -> tuple[Tensor, dict[str, Metric]]:
         """The policy loss of each token, and its diagnostics over those that count."""
         policy_loss: PolicyLossFn = catalogue.implementation("policy_loss", self.loss_mode)
-        old_M, adv_M = at.pick(batch["old_logp_N"]), at.pick(batch["advantages_N"])
+        chosen_M = at.pick(batch["selected_N"]) if "selected_N" in batch else None
+        tokens = Tokens(logp_M, at.pick(batch["old_logp_N"]), at.pick(batch["advantages_N"]), at, chosen_M)
         factor_M, metrics = self._factor(logp_M, at, batch)
         if factor_M is None:
-            loss_M, diagnostics = policy_loss(logp_M, old_M, adv_M, self.clip)
+            loss_M, diagnostics = policy_loss(tokens, self.options)
         else:  # what is left out never enters the loss, so that no inf of it becomes a NaN in a gradient
             counts = factor_M.nonzero()[:, 0]
-            loss_K, diagnostics = policy_loss(logp_M[counts], old_M[counts], adv_M[counts], self.clip)
+            loss_K, diagnostics = policy_loss(tokens.only(counts), self.options)
             loss_M = loss_K.new_zeros(at.M).index_copy(0, counts, loss_K * factor_M[counts].to(loss_K.dtype))
         return loss_M, metrics | {f"actor/{name}": mean_of(v) for name, v in diagnostics.items()}
 

@@ -39,7 +39,7 @@ class Produced:
         """Each sequence's sum (0 where it produced nothing) or largest value (-inf), [S]. Unlike with index_add the
         order of the sum repeats on a GPU as well."""
         if not len(self.count_S):
-            return value_M.new_zeros(0)
+            return value_M[:0]
         empty = 0.0 if how == "sum" else -torch.inf
         return torch.segment_reduce(value_M, how, lengths=self.count_S, initial=empty)
 

@@ -1,6 +1,7 @@
 """What rlx brings, without importing any of it: algorithms, estimators, losses, engines, executors, transports,
 trackers, data sets, scorers. So the command knows that GRPO has no critic before there is an environment."""
 
+from verl_core.config.policy_losses import register_policy_losses
 from verl_core.config.registry import Entry, entry, implementation, load_plugins, names, register
 
 __all__ = ["KINDS", "Entry", "entry", "implementation", "load_plugins", "names", "register"]
@@ -21,6 +22,7 @@ KINDS = {
 
 _PRESET = {
     "actor.loss_agg_mode": "token-mean",
+    "actor.policy_loss.loss_mode": "vanilla",
     "actor.use_kl_loss": False,
     "algorithm.filter_groups.enable": False,
     "algorithm.norm_adv_by_std_in_grpo": True,
@@ -143,7 +145,6 @@ for _name, _doc in (
     ("reinforce_plus_plus_baseline", "REINFORCE++ with the group's mean as baseline (arXiv 2501.03262)."),
     ("remax", "REINFORCE with the greedy answer's reward as baseline (arXiv 2310.10505)."),
     ("opo", "REINFORCE with the length-weighted optimal baseline (arXiv 2505.23585)."),
-    ("gpg", "Group policy gradient (arXiv 2504.02546)."),
     ("grpo_passk", "GRPO for the best of the group (arXiv 2503.19595)."),
     ("gdpo", "GRPO for several rewards (arXiv 2601.05242)."),
     ("optimal_token_baseline", "REINFORCE with the optimal token baseline (arXiv 2602.07078)."),
@@ -163,19 +164,31 @@ _algorithm(
     {"actor.clip_ratio_low": 0.2, "actor.clip_ratio_high": 0.28, "algorithm.lam_alpha": 0.05},
     built=False,
 )
+_SEQUENCES = {"actor.loss_agg_mode": "seq-mean-token-mean"}
+for _name, _estimator, _loss, _more, _doc in (
+    ("gspo", "grpo", "gspo", _SEQUENCES | {"actor.clip_ratio_low": 3e-4, "actor.clip_ratio_high": 4e-4},
+     "GRPO with the ratio of whole answers (arXiv 2507.18071)."),
+    ("gmpo", "grpo", "gmpo", _SEQUENCES | {"actor.clip_ratio_low": 0.4, "actor.clip_ratio_high": 0.4},
+     "GRPO with the geometric mean of an answer's ratios (arXiv 2507.20673)."),
+    ("cispo", "grpo", "cispo", {}, "GRPO that clips the importance weight, not the token (arXiv 2506.13585)."),
+    ("sapo", "grpo", "sapo", _SEQUENCES, "GRPO with a soft gate in place of the clip (arXiv 2511.20347)."),
+    ("dppo", "grpo", "dppo_tv", {"actor.clip_ratio_low": 0.15, "actor.clip_ratio_high": 0.15},
+     "GRPO that bounds how far probabilities move, not ratios (arXiv 2602.04879)."),
+    ("clip_cov", "grpo", "clip_cov", {}, "GRPO without a few tokens that cost entropy (arXiv 2505.22617)."),
+    ("kl_cov", "grpo", "kl_cov", {}, "GRPO with a penalty on the tokens that cost entropy (arXiv 2505.22617)."),
+    ("dro", "grpo", "dro", {}, "Policy gradient held to the old policy by a square (arXiv 2405.19107)."),
+    ("gpg", "gpg", "gpg", {}, "Group policy gradient: no ratio, no clip (arXiv 2504.02546)."),
+    ("reinforce", "reinforce_plus_plus_baseline", "reinforce", {},
+     "REINFORCE with the group's mean as baseline, whitened over the batch, and a truncated ratio (Williams 1992)."),
+):  # fmt: skip
+    _algorithm(_name, _estimator, _doc, {"actor.policy_loss.loss_mode": _loss, **_more})
 for _name, _needs, _doc in (
     ("sft", ("dataset",), "Supervised fine-tuning on the assistant's turns."),
     ("dpo", ("dataset", "reference"), "Direct preference optimisation on pairs (arXiv 2305.18290)."),
     ("reward_model", ("dataset",), "Bradley-Terry reward model on pairs (arXiv 2203.02155)."),
 ):
     register("algorithm", _name, needs=_needs, options=_PRESET, doc=_doc, built=False)
-register(
-    "policy_loss",
-    "vanilla",
-    where="verl_core.algorithms.policy_loss:vanilla",
-    keys=("actor.clip_ratio", "actor.clip_ratio_low", "actor.clip_ratio_high", "actor.clip_ratio_c"),
-    doc="Clipped ratio with a dual clip (arXiv 1707.06347, 1912.09729).",
-)
+register_policy_losses()
 _AGGREGATE = "verl_core.algorithms.aggregate:aggregate"
 _many(
     "aggregation",

@@ -48,6 +48,7 @@ def check(config: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]) 
         *_micro_batches(said, e),
         *_cluster(said, e),
         *_algorithm(said, e),
+        *_policy_loss(said, e),
         *_correction(said, e),
         *(_rollout(said, e) if uses_rollout(e) else ()),
         *_reward(said, e),
@@ -150,6 +151,17 @@ def _reward_keys(said: Said, e: RlxConfig) -> Iterator[str]:
         yield f"{said('algorithm.gdpo_reward_keys')} names a reward twice"
     if weights is not None and len(weights) != len(keys):
         yield f"{said('algorithm.gdpo_reward_weights')}: {len(weights)} weights for {len(keys)} gdpo_reward_keys"
+
+
+def _policy_loss(said: Said, e: RlxConfig) -> Iterator[str]:
+    """What a loss asks of its own keys."""
+    low, high = "actor.policy_loss.clip_cov_lb", "actor.policy_loss.clip_cov_ub"
+    if e.actor.policy_loss.loss_mode == "clip_cov" and get(e, low) >= get(e, high):
+        yield f"{said(low)} is not below {said(high)}: no token lies between"
+    if e.actor.use_kl_loss and e.algorithm.use_kl_in_reward:
+        for key in ("actor.kl_loss_coef", "algorithm.kl_ctrl.kl_coef"):
+            if not get(e, key):
+                yield f"{said(key)}: of the KL in loss and in reward this one is 0; switch it off instead"
 
 
 def _correction(said: Said, e: RlxConfig) -> Iterator[str]:

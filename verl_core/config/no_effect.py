@@ -232,7 +232,7 @@ RULES = [
     *_catalogue_rules(
         "policy_loss",
         "actor.policy_loss.loss_mode",
-        ("actor.clip_ratio", "actor.clip_ratio_low", "actor.clip_ratio_high", "actor.clip_ratio_c"),
+        tuple(dict.fromkeys(key for name in names("policy_loss") for key in entry("policy_loss", name).keys)),
     ),
     *_catalogue_rules("transport", "weights.type", ("weights.folder",)),
     *_optimizer_rules("actor.optim"),

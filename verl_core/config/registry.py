@@ -24,6 +24,8 @@ class Entry:
     needs: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     doc: str = ""
+    formula: str = ""
+    """Its formula in a line, for `rlx algo show`."""
     options: Any = None
     device: str | None = None
     vendor: str | None = None
@@ -44,6 +46,7 @@ def register(
     needs: tuple[str, ...] = (),
     keys: tuple[str, ...] = (),
     doc: str = "",
+    formula: str = "",
     options: Any = None,
     built: bool = True,
 ) -> Callable[[Any], Any]:
@@ -56,7 +59,7 @@ def register(
         key = (kind, name, device, vendor)
         if key in _ENTRIES:
             raise ValueError(f"{kind} {name!r} is already registered")
-        _ENTRIES[key] = Entry(kind, name, target, needs, keys, doc, options, device, vendor, built)
+        _ENTRIES[key] = Entry(kind, name, target, needs, keys, doc, formula, options, device, vendor, built)
         return target
 
     if where is not None or options is not None or not built:

@@ -89,8 +89,20 @@ class MegatronConfig:
 
 @dataclass
 class PolicyLossConfig:
-    loss_mode: str = "vanilla"
-    """Policy loss by its registered name; docs/algorithms.md lists them."""
+    loss_mode: str | None = None
+    """Policy loss by its registered name, `rlx algo ls` lists them; null: the algorithm's preset."""
+    clip_cov_ratio: float = 0.0002
+    """clip_cov: share of the tokens that it leaves out, in (0, 1]."""
+    clip_cov_lb: float = 1.0
+    """clip_cov: covariance of log-prob and advantage above which a token may be left out."""
+    clip_cov_ub: float = 5.0
+    """clip_cov: covariance below which it may (> clip_cov_lb)."""
+    kl_cov_ratio: float = 0.0002
+    """kl_cov: share of the tokens that it penalises, those with the largest covariance, in (0, 1]."""
+    ppo_kl_coef: float = 0.1
+    """kl_cov: weight of their penalty (>= 0)."""
+    dro_beta: float = 1.0
+    """dro: weight of the squared log-ratio (> 0)."""
 
 
 @dataclass
@@ -128,6 +140,10 @@ class ActorConfig:
     """Upper clip range; null: clip_ratio."""
     clip_ratio_c: float = 3.0
     """Dual-clip bound for negative advantages (> 1), arXiv 1912.09729."""
+    tau_pos: float = 1.0
+    """sapo: how sharply tokens of positive advantage are let go (> 0)."""
+    tau_neg: float = 1.05
+    """sapo: the same for the others (> 0)."""
     policy_loss: PolicyLossConfig = field(default_factory=PolicyLossConfig)
     """Which policy loss."""
     loss_agg_mode: (

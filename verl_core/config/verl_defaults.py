@@ -30,6 +30,7 @@ PARTS: dict[str, Any] = {
     "algorithm.use_pf_ppo": False,
     "algorithm.filter_groups.enable": False,
     "actor.loss_agg_mode": "token-mean",
+    "actor.policy_loss.loss_mode": "vanilla",
     "actor.use_kl_loss": False,
 }
 

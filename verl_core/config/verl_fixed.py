@@ -12,7 +12,6 @@ _HF_WEIGHTS = "weights are always read and written in Hugging Face's format"
 _RECOMPUTE = "whole layers are recomputed one by one; see recompute_granularity"
 _MANAGER = "one score a sample, from reward.custom_reward_function; the length penalty is reward.overlong_buffer"
 _ONE_NAME = "set it once, under model"
-_COV = "the clip-cov, kl-cov and DRO policy losses are not built"
 _SAME_MODEL = "the critic's code, tokenizer and overrides are those under model"
 
 # key: (the values that are accepted because rlx does just that, what rlx does or which key does the same)
@@ -44,12 +43,6 @@ FIXED: dict[str, tuple[tuple, str]] = {
     "actor.entropy_from_logits_with_chunking": ((True, False), "entropy is always computed in chunks"),
     "actor.entropy_checkpointing": ((True, False), "entropy is always recomputed in the backward pass"),
     "actor.pad_to_length": ((False,), _PACKED),
-    "actor.tau_pos": ((), "the SAPO policy loss is not built"),
-    "actor.tau_neg": ((), "the SAPO policy loss is not built"),
-    **{
-        f"actor.policy_loss.{name}": ((), _COV)
-        for name in ("clip_cov_ratio", "clip_cov_lb", "clip_cov_ub", "kl_cov_ratio", "ppo_kl_coef", "dro_beta")
-    },
     **{
         f"{role}.fsdp_config.{name}": rule
         for role in ("actor", "critic")

@@ -152,6 +152,8 @@ class Updater:
                     totals = Totals.of(mini)
                     if totals.tokens == 0:
                         continue  # nothing was produced: an update would be 0/0
+                    if isinstance(loss, PolicyLoss):
+                        loss.mark(mini, draw_seed(self.config.trainer.seed, "policy_loss", step, epoch))
                     # Before the first step the weights are still those that sampled: only there is the mismatch pure.
                     measure = first and self.old_from_rollout
                     this = replace(loss, log_mismatch=True) if measure and isinstance(loss, PolicyLoss) else loss

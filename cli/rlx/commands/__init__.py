@@ -20,6 +20,7 @@ COMMANDS = {
         "Look at a configuration, check it, compare two, look keys up, read veRL's scripts",
     ),
     "profile": Entry("rlx.commands.profile", "Start", "List the profiles, show what one sets, copy or compare them"),
+    "algo": Entry("rlx.commands.algo", "Start", "List the algorithms and their parts, show formula, needs and keys"),
     "prepare": Entry("rlx.commands.prepare", "Start", "Fetch a dataset and write it as Parquet"),
     "plan": Entry("rlx.commands.plan", "Train", "Estimate memory, traffic and time of a run, and say whether it fits"),
     "train": Entry("rlx.commands.train", "Train", "Train a model by reinforcement learning"),
