@@ -317,3 +317,21 @@ def test_close_answers_open_calls_and_leaves_nothing():
         with pytest.raises(RunError, match="were closed while requests were open"):
             future.result(WAIT)
         until(lambda: not own_descendants())
+
+
+def test_a_restart_that_the_end_cuts_short_is_no_warning(caplog):
+    closed = threading.Event()
+
+    def cut_short(number: int) -> None:
+        closed.wait(WAIT)
+        raise RuntimeError("the event loop is closed")
+
+    with pool_of(1) as (pool, fleet, _):
+        fleet.before_restart = cut_short
+        fleet.kill(0)
+        pool.each(lambda engine: engine.call("set_version", 1).result(WAIT))
+        until(lambda: pool.restarts == 1)
+        pool.close()
+        closed.set()
+        until(lambda: not any(thread.name == "restart 0" for thread in threading.enumerate()))
+    assert [r.message for r in caplog.records if "cannot be restarted" in r.message] == []

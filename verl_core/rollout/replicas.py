@@ -231,10 +231,12 @@ class Replicas[R: Replica]:
                 log.info("rollout replica %d runs again", number)
                 return
             except Exception as error:
-                log.warning("rollout replica %d cannot be restarted: %s", number, _line(error))
                 with self._change:
                     self._slots[number].starting, self._last = False, error
                     self._change.notify_all()
+                    if self._closing:  # which may be why: nobody waits for it any more
+                        return
+                log.warning("rollout replica %d cannot be restarted: %s", number, _line(error))
                 delay_s = 2 * delay_s or self._budget.delay_s
 
     def _may_start(self, number: int, delay_s: float) -> bool:
