@@ -37,6 +37,7 @@ class Rank:
         self.number = number
         self.version, self.restarts = -1, 0
         self.alive, self.awake, self.dying = True, True, False
+        self.unused = 1  # GiB that the trainer's allocator keeps
         self.asked: list[TokenRequest] = []
         self.pushes: list[tuple[int, list[int]]] = []
 
@@ -63,6 +64,9 @@ class Rank:
         if self.number in engines:
             self.version = version
         return {}
+
+    def free_memory(self) -> None:
+        self.unused = 0
 
     def restart_engine(self) -> None:
         self.alive, self.awake, self.version = True, True, -1
@@ -161,6 +165,17 @@ def test_an_engine_that_is_lost_asleep_is_made_anew_at_wake_with_the_newest_weig
         assert rollout.restarts == 1 and is_whole(await rollout.generate(ASKED))
 
     run(do)
+
+
+def test_all_ranks_of_a_span_make_room_for_the_new_engine():
+    async def do(rollout: Rollout, group: TwoRanks) -> None:
+        group.ranks[0].alive = False
+        await rollout.push_weights(4)
+        await until(lambda: group.ranks[0].version == 4)
+        assert group.ranks[0].restarts == 1 and group.ranks[1].restarts == 0
+        assert [rank.unused for rank in group.ranks] == [0, 0]
+
+    run(do, "cluster.nproc=2", "rollout.tensor_model_parallel_size=2")
 
 
 def test_without_a_budget_the_others_do_the_work_until_none_is_left():

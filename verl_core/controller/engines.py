@@ -1,5 +1,6 @@
-"""The rollout engine of a rank, and how it gets the trainer's weights: hf in the trainer's process, which is handed the
-tensors; vLLM in a process of its own on the same device, through memory that both see."""
+"""The rollout engine of a rank. On the trainer's ranks it gets its weights from the rank: hf in the trainer's process,
+which is handed the tensors; any other in a process of its own on the same devices, through memory that both see. On a
+pool of its own every engine has a process of its own, and weights come from the other pool."""
 
 from __future__ import annotations
 
@@ -17,8 +18,12 @@ from verl_core.rollout.hf import HfEngine
 from verl_core.rollout.protocol import RolloutEngine
 from verl_core.training.protocol import TrainEngine
 
-CHILDREN = {"vllm": "verl_core.rollout.vllm:make", "sglang": "verl_core.rollout.sglang:make"}
-"""Factories of the engines that run in a process of their own."""
+CHILDREN = {
+    "hf": "verl_core.rollout.hf.child:make",
+    "vllm": "verl_core.rollout.vllm:make",
+    "sglang": "verl_core.rollout.sglang:make",
+}
+"""Factories of engines in a process of their own."""
 
 
 class Seat(Protocol):
@@ -68,6 +73,8 @@ def make_seat(
 
 
 class InProcess:
+    """hf in the trainer's process, with the trainer's own tensors."""
+
     def __init__(
         self, config: RlxConfig, platform: Platform, dtype: torch.dtype, hf_config: Any, tokenizer: Any,
         ends: tuple[int, ...], longest: int,
@@ -97,6 +104,8 @@ class InProcess:
 
 
 class InChild:
+    """An engine in a process of its own on the trainer's devices, which sleeps while they are the trainer's."""
+
     def __init__(
         self, config: RlxConfig, platform: Platform, dtype: torch.dtype, model_folder: str, ends: tuple[int, ...],
         longest: int, environment: dict[str, str], log: Path | None,
@@ -104,7 +113,7 @@ class InChild:
         from verl_core.rollout.child import ChildEngine
         from verl_core.weights.ipc import IpcSender
 
-        options = vllm_options(config, dtype, model_folder, ends, longest)
+        options = child_options(config, dtype, model_folder, ends, longest)
         device = platform.device
         self.engine: ChildEngine = ChildEngine(
             "verl_core.weights.child:make",
@@ -148,25 +157,12 @@ class Apart:
         self._hf = config.rollout.engine == "hf"
         device = str(platform.device)
         if self._hf:
-            factory, options = (
-                "verl_core.rollout.hf.child:make",
-                {
-                    "model": model_folder,
-                    "settings": asdict(config.model),
-                    "max_num_seqs": config.rollout.max_num_seqs,
-                    "max_model_len": longest,
-                    "device": device,
-                    "dtype": str(dtype).removeprefix("torch."),
-                    "threads": config.trainer.num_threads,
-                    "deterministic": config.trainer.deterministic,
-                    "load": False,
-                },
-            )
+            options = hf_options(config, device, dtype, model_folder, longest)
         else:
-            factory, options = CHILDREN[config.rollout.engine], vllm_options(config, dtype, model_folder, ends, longest)
+            options = child_options(config, dtype, model_folder, ends, longest)
         self.engine: ChildEngine = ChildEngine(
             "verl_core.weights.child:make",
-            {"factory": factory, "options": options, "device": device, "keeps": self._hf},
+            {"factory": CHILDREN[config.rollout.engine], "options": options, "device": device, "keeps": self._hf},
             log=log,
             stall_s=config.rollout.stall_s,
         )
@@ -180,10 +176,25 @@ class Apart:
         self.engine.close()
 
 
-def vllm_options(
+def hf_options(config: RlxConfig, device: str, dtype: torch.dtype, model_folder: str, longest: int) -> dict[str, Any]:
+    """Keyword arguments of `verl_core.rollout.hf.child.make`, as JSON: without weights."""
+    return {
+        "model": model_folder,
+        "settings": asdict(config.model),
+        "max_num_seqs": config.rollout.max_num_seqs,
+        "max_model_len": longest,
+        "device": device,
+        "dtype": str(dtype).removeprefix("torch."),
+        "threads": config.trainer.num_threads,
+        "deterministic": config.trainer.deterministic,
+        "load": False,
+    }
+
+
+def child_options(
     config: RlxConfig, dtype: torch.dtype, model_folder: str, ends: tuple[int, ...], longest: int
 ) -> dict[str, Any]:
-    """Keyword arguments of `verl_core.rollout.vllm.make`, as JSON."""
+    """Keyword arguments of the factory of vLLM or SGLang, as JSON."""
     r, adapter = config.rollout, served_adapter(config)
     return {
         "model": model_folder,

@@ -77,6 +77,8 @@ class Rollout:
         """The rank has made its engine; when it is asked for again that one is lost, and the rank makes another."""
         engine = RankEngine(number, lambda *call: self._one(number, *call))
         if number in self._known:
+            for rank in range(number * self._span, (number + 1) * self._span):
+                self._wait(self.group.one(rank, "free_memory", aside=self._aside))
             self._one(number, "restart_engine")
         self._known.add(number)
         return engine

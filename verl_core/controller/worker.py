@@ -243,10 +243,14 @@ class Worker:
         assert self.seat is not None
         self.seat.trim()
 
+    def free_memory(self) -> None:
+        """Gives back what this rank's allocator keeps for later: an engine that starts counts the memory that is free,
+        on the GPU of each rank of its span."""
+        self.platform.empty_cache()
+
     def restart_engine(self) -> None:
         """Replaces an engine that was lost by one without weights. Returns when it is ready for them."""
         self.close_engine()
-        self.platform.empty_cache()  # as before the first start: a new engine counts the memory that is free
         self.seat = self._new_seat()
 
     def close_engine(self) -> None:
