@@ -165,8 +165,9 @@ def test_a_start_that_takes_too_long_is_ended_with_its_last_words():
 def test_what_it_prints_goes_to_the_log(tmp_path):
     log = tmp_path / "engines" / "0.log"
     for _ in range(2):
-        with pytest.raises(RunError, match="exit code 7"):
-            child("rollout_factories:exits", log=log)
+        with pytest.raises(RunError, match="the rollout engine mine ended with exit code 7") as caught:
+            child("rollout_factories:exits", log=log, name="mine")
+        assert caught.value.hint == f"look at what it printed last, in {log}"
     assert log.read_text() == "CUDA error: device lost\n" * 2
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from rollout_children import WAIT, clockwork, own_descendants, runs, until
+from rollout_children import WAIT, child, clockwork, own_descendants, runs, until
 from rollout_factories import token
 
 from verl_core.config.errors import MachineError, RunError
@@ -206,6 +206,16 @@ def test_a_restart_that_fails_is_tried_again_within_the_budget():
         fleet.kill(0)
         with pytest.raises(RunError, match="no rollout replica is left of 1, after 3 restarts"):
             pool.generate([ask("b", 200)])
+
+
+def test_the_end_is_told_in_one_line_whatever_the_engine_had_printed(caplog):
+    with pool_of(1, count=1) as (pool, fleet, _):
+        fleet.before_restart = lambda number: child("rollout_factories:exits", name="clockwork").close()
+        fleet.kill(0)
+        with caplog.at_level("INFO"), pytest.raises(RunError) as caught:
+            pool.generate([ask("a", 200)])
+    assert str(caught.value).endswith("the rollout engine clockwork ended with exit code 7")
+    assert "exit code 7\n  CUDA error: device lost" in caplog.text
 
 
 def test_the_budget_is_a_rate():

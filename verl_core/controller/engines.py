@@ -121,6 +121,7 @@ class InChild:
             env=environment,
             log=log,
             stall_s=config.rollout.stall_s,
+            name=config.rollout.engine,
         )
         try:
             self._sender = IpcSender(
@@ -165,6 +166,7 @@ class Apart:
             {"factory": CHILDREN[config.rollout.engine], "options": options, "device": device, "keeps": self._hf},
             log=log,
             stall_s=config.rollout.stall_s,
+            name=config.rollout.engine,
         )
 
     def trim(self) -> None:

@@ -118,7 +118,7 @@ class Replicas[R: Replica]:
         b, n = self._budget, len(self._slots)
         return RunError(
             f"no rollout replica is left of {n}, after {self.restarts} restarts (rollout.restarts: {b.count} within "
-            f"{b.within_s:g} s); the last failure: {self._last}",
+            f"{b.within_s:g} s); the last failure: {_line(self._last) if self._last else None}",
             getattr(self._last, "hint", None) or "look at what the replicas printed",
         )
 
@@ -237,6 +237,7 @@ class Replicas[R: Replica]:
                     if self._closing:  # which may be why: nobody waits for it any more
                         return
                 log.warning("rollout replica %d cannot be restarted: %s", number, _line(error))
+                log.info("rollout replica %d, in full: %s", number, error)
                 delay_s = 2 * delay_s or self._budget.delay_s
 
     def _may_start(self, number: int, delay_s: float) -> bool:

@@ -49,6 +49,7 @@ class ChildEngine:
         log: file to which what it prints is appended; None: only its last lines are kept, for errors.
         start_s: longest start, seconds.
         stall_s: seconds without a sign of life after which it counts as hanging while requests are open.
+        name: what errors call the engine; None: its factory.
 
     Raises:
         EnvError: the interpreter lacks a package of the engine.
@@ -65,8 +66,10 @@ class ChildEngine:
         log: str | Path | None = None,
         start_s: float = 900.0,
         stall_s: float = 60.0,
+        name: str | None = None,
     ):
-        self.name = factory
+        self._factory, self.name = factory, name or factory
+        self._look = f"look at what it printed last{f', in {log}' if log is not None else ''}"
         self._stall_s = stall_s
         self._lock = threading.Lock()
         self._open: dict[int, _Open] = {}
@@ -150,19 +153,19 @@ class ChildEngine:
 
     def _start(self, options: dict[str, Any], start_s: float) -> int:
         """Its process id, once the engine is there."""
-        head = {"do": "start", "factory": self.name, "options": options, "beat_s": self._stall_s / _BEATS}
+        head = {"do": "start", "factory": self._factory, "options": options, "beat_s": self._stall_s / _BEATS}
         try:
             return self._ask(head, {}, lambda answer, _: answer["pid"]).result(start_s)
         except EngineLost as error:
             raise RunError(f"the start failed: {error.message}", error.hint) from None
         except TimeoutError:
             what = self._with_last_words(f"the rollout engine {self.name} was not ready after {start_s:g} s")
-            raise RunError(what, "look at what it printed last") from None
+            raise RunError(what, self._look) from None
         except RlxError:
             raise
         except Exception as error:
             what = self._with_last_words(f"the rollout engine {self.name} cannot start: {error}")
-            raise RunError(what, "look at what it printed last, and at its options") from error
+            raise RunError(what, f"{self._look}, and at its options") from error
 
     def _ask(
         self,
@@ -210,11 +213,11 @@ class ChildEngine:
         except (EOFError, OSError):
             how = "was closed" if self._closing else self._process.how_it_ended()
             what = self._with_last_words(f"the rollout engine {self.name} {how}")
-            self._give_up(EngineLost(what, _KILL_HINT if "SIGKILL" in how else "look at what it printed last"))
+            self._give_up(EngineLost(what, _KILL_HINT if "SIGKILL" in how else self._look))
         except Exception as error:  # no message of ours: what follows cannot be read either
             self._process.end()
             what = f"the rollout engine {self.name} sent what cannot be read ({error}) and was killed"
-            self._give_up(EngineLost(self._with_last_words(what), "look at what it printed last"))
+            self._give_up(EngineLost(self._with_last_words(what), self._look))
 
     def _overdue_s(self) -> float:
         """Seconds since it should have given a sign of life; below 0 while there is time."""
