@@ -6,7 +6,7 @@ import pytest
 
 from verl_core.config.compose import resolve
 from verl_core.config.errors import UserError
-from verl_core.config.no_effect import RULES
+from verl_core.config.idle_rules import RULES
 from verl_core.config.ranges import RANGES
 from verl_core.config.typed import leaf_types
 

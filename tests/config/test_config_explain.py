@@ -11,7 +11,7 @@ from verl_core.config.describe import field_at, fields
 from verl_core.config.effective import effective
 from verl_core.config.errors import UserError
 from verl_core.config.explain import Step, explain, here, value_at
-from verl_core.config.no_effect import RULES
+from verl_core.config.idle_rules import RULES
 from verl_core.config.typed import MISSING, leaf_types, leaves, plain
 from verl_core.config.unbuilt import RUNS_TODAY, only_today, unbuilt
 

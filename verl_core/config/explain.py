@@ -11,8 +11,8 @@ from verl_core.config.derived import rule
 from verl_core.config.describe import Field, field_at, fields
 from verl_core.config.effective import effective
 from verl_core.config.errors import UserError
+from verl_core.config.idle_rules import RULES
 from verl_core.config.keys import PREFIX, SHARED, translate
-from verl_core.config.no_effect import RULES
 from verl_core.config.typed import MISSING, Problem, near_keys, plain, steps
 from verl_core.config.unbuilt import only_today
 from verl_core.config.verl_keys import RENAMED

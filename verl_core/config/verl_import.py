@@ -12,9 +12,9 @@ from verl_core.config.catalogue import entry, names
 from verl_core.config.compose import load_tree, profile_names, resolve
 from verl_core.config.effective import effective
 from verl_core.config.errors import ConfigError, EnvError, UserError
+from verl_core.config.idle_rules import RULES, Rule
 from verl_core.config.keys import Target, translate
 from verl_core.config.merge import assign, interpolate
-from verl_core.config.no_effect import RULES, Rule
 from verl_core.config.schema import FACTS, RlxConfig
 from verl_core.config.typed import MISSING, leaf_types, leaves, plain, steps
 from verl_core.config.unbuilt import unbuilt

@@ -1,0 +1,317 @@
+"""When keys change nothing under the chosen options, and the switch that would give them effect."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from verl_core.config.catalogue import entry, names
+from verl_core.config.effective import get, strategies, uses_reference, uses_rollout
+from verl_core.config.schema import PoolConfig, RlxConfig, ValKwargs
+
+_PRESET_KEYS = {key for name in names("algorithm") for key in (entry("algorithm", name).options or ())}
+_CORRECTION = "algorithm.rollout_correction"
+Condition = Callable[[RlxConfig], bool]
+
+
+@dataclass(frozen=True)
+class Rule:
+    keys: tuple[str, ...]
+    """Keys, or whole sections with a dot at the end."""
+    idle: Condition
+    """Whether they have no effect in this effective configuration."""
+    switch: str
+    """What to set for them to have one."""
+    besides: tuple[str, ...] = ()
+    """Keys of the sections that the rule leaves out."""
+    also: tuple[str, ...] = ()
+    """Keys that decide beside those `switch` names."""
+
+    def deciders(self) -> set[str]:
+        """The keys whose values make the others idle."""
+        named = {*re.findall(r"[a-z_]+(?:\.[a-z_]+)+", self.switch), *self.also}
+        return named | {"algorithm.name"} if named & _PRESET_KEYS else named
+
+    def covers(self, key: str) -> bool:
+        """Whether the rule is about this key."""
+        inside = any(key == own or (own.endswith(".") and key.startswith(own)) for own in self.keys)
+        return inside and key not in self.besides
+
+
+def _no_critic(c: RlxConfig) -> bool:
+    return not c.critic.enable
+
+
+def _engine_log_probs(c: RlxConfig) -> bool:
+    """Whether old log-probs surely come from the rollout engine, so that no trainer pass is made for them. A dtype that
+    is null is float32 on the CPU only, and trainer.device=auto does not say where that will be."""
+    r = c.rollout
+    unset = "float32" if c.trainer.device == "cpu" else None
+    float32 = all((dtype or unset) == "float32" for dtype in (r.dtype, c.actor.fsdp_config.dtype))
+    own = r.engine == "hf" and r.top_p == 1.0 and r.top_k == -1 and float32
+    own = own and c.algorithm.rollout_correction.rollout_is is None
+    return r.old_log_prob == "rollout" or (r.old_log_prob == "auto" and own)
+
+
+def _shard_rule(role: str) -> Rule:
+    """Gradients of a rank that has a whole copy of the parameters are not cut."""
+
+    def whole(c: RlxConfig) -> bool:
+        pool = c.cluster.pools.get(get(c, role).pool)
+        return get(c, f"{role}.fsdp_config.fsdp_size") == 1 or pool == PoolConfig(1, 1)
+
+    return Rule(
+        (f"{role}.fsdp_config.reduce_gradients",),
+        whole,
+        f"{role}.fsdp_config.fsdp_size=-1 and cluster.n_gpus_per_node=2 or more",
+        also=("cluster.nproc", "cluster.nnodes"),
+    )
+
+
+def _val_default(name: str) -> Condition:
+    return lambda c: (
+        not c.rollout.val_kwargs.do_sample and getattr(c.rollout.val_kwargs, name) != getattr(ValKwargs(), name)
+    )
+
+
+def _optimizer_rules(section: str) -> list[Rule]:
+    def optim(c: RlxConfig) -> object:
+        return get(c, section)
+
+    return [
+        Rule(
+            (f"{section}.muon_lr", f"{section}.muon_momentum"),
+            lambda c: get(optim(c), "optimizer") != "muon",
+            f"{section}.optimizer=muon",
+        ),
+        Rule(
+            (f"{section}.lr_warmup_steps_ratio",),
+            lambda c: get(optim(c), "lr_warmup_steps") >= 0,
+            f"{section}.lr_warmup_steps=-1",
+        ),
+        Rule(
+            (f"{section}.min_lr_ratio",),
+            lambda c: get(optim(c), "lr_scheduler_type") == "constant",
+            f"{section}.lr_scheduler_type=cosine or linear",
+        ),
+    ]
+
+
+def _catalogue_rules(kind: str, chosen: str, keys: tuple[str, ...]) -> list[Rule]:
+    """Keys that only some entries of a kind read."""
+    return [
+        Rule(
+            (key,),
+            lambda c, key=key: get(c, chosen) is None or key not in entry(kind, get(c, chosen)).keys,  # type: ignore[misc]
+            f"{chosen}=" + " or ".join(name for name in names(kind) if key in entry(kind, name).keys),
+        )
+        for key in keys
+    ]
+
+
+def _back_end_rules(role: str) -> list[Rule]:
+    """Keys of the training back end that the role does not use."""
+
+    def uses(back_end: str) -> Condition:
+        return lambda c: get(c, role).strategy == back_end
+
+    own = f"{role}.strategy"
+    return [
+        Rule((f"{role}.megatron.",), uses("fsdp"), f"{own}=megatron"),
+        Rule((f"{role}.fsdp_config.", f"{role}.ulysses_sequence_parallel_size"), uses("megatron"), f"{own}=fsdp"),
+    ]
+
+
+RULES = [
+    Rule(
+        (
+            "rollout.",
+            "weights.",
+            "reward.",
+            "algorithm.adv_estimator",
+            "algorithm.filter_groups.",
+            "algorithm.rollout_correction.",
+            "actor.share_prompt",
+        ),
+        lambda c: not uses_rollout(c),
+        "algorithm.name=grpo or another that generates",
+    ),
+    *_back_end_rules("actor"),
+    *_back_end_rules("critic"),
+    Rule(("actor.share_prompt",), lambda c: "fsdp" not in strategies(c), "actor.strategy=fsdp"),
+    Rule(
+        ("actor.share_prompt",),
+        lambda c: uses_rollout(c) and c.rollout.n == 1,
+        "rollout.n=8 or another group of answers",
+    ),
+    Rule(
+        ("model.lora_alpha", "model.target_modules", "model.exclude_modules"),
+        lambda c: not c.model.lora_rank,
+        "model.lora_rank=16 or another rank",
+    ),
+    Rule(
+        ("rollout.restarts", "rollout.stall_s"),
+        lambda c: c.weights.type == "inplace",
+        "rollout.engine=vllm or another engine in a process of its own",
+        also=("rollout.pool", "weights.type"),
+    ),
+    Rule(
+        ("rollout.lora_native",),
+        lambda c: c.rollout.lora_native and (not c.model.lora_rank or c.rollout.engine != "vllm"),
+        "rollout.engine=vllm and model.lora_rank=16 or another rank",
+    ),
+    Rule(("weights.bucket_mb",), lambda c: c.weights.type == "inplace", "weights.type=ipc or another that sends"),
+    Rule(
+        ("model.recompute_granularity",),
+        lambda c: not c.model.enable_gradient_checkpointing,
+        "model.enable_gradient_checkpointing=true",
+    ),
+    Rule(
+        ("reward.overlong_buffer.len", "reward.overlong_buffer.penalty_factor"),
+        lambda c: not c.reward.overlong_buffer.enable,
+        "reward.overlong_buffer.enable=true",
+    ),
+    Rule(
+        ("algorithm.filter_groups.metric", "algorithm.filter_groups.max_num_gen_batches"),
+        lambda c: not c.algorithm.filter_groups.enable,
+        "algorithm.filter_groups.enable=true",
+    ),
+    Rule(
+        ("critic.", "trainer.critic_warmup"),
+        _no_critic,
+        "algorithm.adv_estimator=gae",
+        besides=("critic.enable",),
+        also=("critic.enable",),
+    ),
+    Rule(
+        ("algorithm.kl_ctrl.kl_coef", "algorithm.kl_ctrl.type", "algorithm.kl_penalty"),
+        lambda c: not c.algorithm.use_kl_in_reward,
+        "algorithm.use_kl_in_reward=true",
+    ),
+    Rule(
+        ("algorithm.kl_ctrl.horizon", "algorithm.kl_ctrl.target_kl"),
+        lambda c: not c.algorithm.use_kl_in_reward or c.algorithm.kl_ctrl.type == "fixed",
+        "algorithm.use_kl_in_reward=true and algorithm.kl_ctrl.type=adaptive",
+    ),
+    Rule(("actor.kl_loss_coef", "actor.kl_loss_type"), lambda c: not c.actor.use_kl_loss, "actor.use_kl_loss=true"),
+    Rule(
+        ("ref.",),
+        lambda c: not uses_reference(c),
+        "actor.use_kl_loss=true or algorithm.use_kl_in_reward=true",
+    ),
+    *_catalogue_rules(
+        "advantage",
+        "algorithm.adv_estimator",
+        (
+            "algorithm.gamma",
+            "algorithm.lam",
+            "algorithm.lam_critic",
+            "algorithm.lam_alpha",
+            "algorithm.norm_adv_by_std_in_grpo",
+            "algorithm.gdpo_reward_keys",
+            "algorithm.gdpo_reward_weights",
+        ),
+    ),
+    Rule(
+        ("algorithm.lam",),
+        lambda c: c.algorithm.adv_estimator == "decoupled_gae" and c.algorithm.lam_alpha is not None,
+        "algorithm.lam_alpha=null, with an algorithm.name other than vapo",
+    ),
+    Rule(
+        ("algorithm.use_kl_in_reward",),  # each of its rewards is read by its own name
+        lambda c: c.algorithm.adv_estimator == "gdpo" and bool(c.algorithm.use_kl_in_reward),
+        "algorithm.adv_estimator=grpo or another that adds rewards up",
+    ),
+    Rule(("algorithm.pf_ppo.",), lambda c: not c.algorithm.use_pf_ppo, "algorithm.use_pf_ppo=true"),
+    Rule(
+        ("actor.entropy_ctrl.target", "actor.entropy_ctrl.delta"),
+        lambda c: c.actor.entropy_ctrl.type == "fixed",
+        "actor.entropy_ctrl.type=target",
+    ),
+    *_catalogue_rules(
+        "policy_loss",
+        "actor.policy_loss.loss_mode",
+        tuple(dict.fromkeys(key for name in names("policy_loss") for key in entry("policy_loss", name).keys)),
+    ),
+    *_catalogue_rules("transport", "weights.type", ("weights.folder",)),
+    *_optimizer_rules("actor.optim"),
+    *_optimizer_rules("critic.optim"),
+    Rule(
+        ("actor.loss_scale_factor",),
+        lambda c: c.actor.loss_agg_mode != "seq-mean-token-sum-norm",
+        "actor.loss_agg_mode=seq-mean-token-sum-norm",
+    ),
+    Rule(
+        ("rollout.gpu_memory_utilization", "rollout.enforce_eager", "rollout.max_num_batched_tokens"),
+        lambda c: c.rollout.engine == "hf",
+        "rollout.engine=vllm or sglang",
+    ),
+    Rule(
+        ("rollout.tensor_model_parallel_size",),
+        lambda c: c.rollout.engine == "hf" and c.rollout.tensor_model_parallel_size > 1,
+        "rollout.engine=vllm or sglang",
+    ),
+    Rule(
+        ("rollout.log_prob_micro_batch_size_per_gpu", "rollout.log_prob_max_token_len_per_gpu"),
+        _engine_log_probs,
+        "rollout.old_log_prob=recompute",
+        also=("rollout.engine",),
+    ),
+    Rule(
+        tuple(f"{_CORRECTION}.{name}" for name in ("rollout_is_threshold", "rollout_is_batch_normalize")),
+        lambda c: c.algorithm.rollout_correction.rollout_is is None,
+        f"{_CORRECTION}.rollout_is=token or sequence",
+    ),
+    Rule(  # the loss's own ratio is then the importance ratio
+        (f"{_CORRECTION}.rollout_is",),
+        lambda c: c.rollout.old_log_prob == "rollout",
+        "rollout.old_log_prob=auto or recompute",
+    ),
+    Rule(
+        (f"{_CORRECTION}.rollout_rs_threshold",),
+        lambda c: c.algorithm.rollout_correction.rollout_rs is None,
+        f"{_CORRECTION}.rollout_rs=token_k1 or another rule",
+    ),
+    *(
+        Rule((f"rollout.val_kwargs.{name}",), _val_default(name), "rollout.val_kwargs.do_sample=true")
+        for name in ("temperature", "top_p", "top_k", "n")
+    ),
+    Rule(
+        ("rollout.val_kwargs.", "trainer.test_freq", "trainer.val_before_train", "data.val_max_samples"),
+        lambda c: not c.data.val_files,
+        "data.val_files",
+    ),
+    Rule(("data.truncation",), lambda c: c.data.filter_overlong_prompts, "data.filter_overlong_prompts=false"),
+    Rule(("data.seed",), lambda c: not c.data.shuffle, "data.shuffle=true"),
+    Rule(
+        ("reward.custom_reward_function.name",),
+        lambda c: c.reward.custom_reward_function.path is None,
+        "reward.custom_reward_function.path",
+    ),
+    Rule(("warmup.",), lambda c: not c.model.path.startswith("builtin:"), "model.path=builtin:NAME"),
+    Rule(
+        ("trainer.total_epochs",),
+        lambda c: c.trainer.total_training_steps is not None,
+        "trainer.total_training_steps=null",
+    ),
+    Rule(
+        ("trainer.profile_ranks", "trainer.profile_memory"),
+        lambda c: not c.trainer.profile_steps,
+        "trainer.profile_steps=[3] or other steps",
+    ),
+    Rule(("trainer.parity_threshold",), lambda c: c.trainer.parity == "off", "trainer.parity=error or warn"),
+    Rule(
+        (
+            *(f"{role}.fsdp_config.{what}_offload" for role in ("actor", "critic") for what in ("param", "optimizer")),
+            "model.enable_activation_offload",
+        ),
+        lambda c: c.trainer.device == "cpu",
+        "trainer.device=auto or cuda",
+    ),
+    *(_shard_rule(role) for role in ("actor", "critic")),
+    Rule(
+        ("trainer.max_ckpt_to_keep",),
+        lambda c: c.trainer.save_freq == 0,
+        "trainer.save_freq=-1 or more than 0",
+    ),
+    Rule(("cluster.ray_address",), lambda c: c.cluster.executor == "local", "cluster.executor=ray"),
+]
