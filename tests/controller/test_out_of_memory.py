@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -139,3 +142,10 @@ def test_one_rank_of_two_ends_the_run_and_the_other_does_not_hang(tmp_path: Path
 
     with pytest.raises(RunError, match=r"out of memory in update_actor on rank 1: 2\.50 GiB asked for"):
         asyncio.run(step())
+
+
+def test_a_job_loads_torch_only_when_it_listens_to_ctrl_c():
+    code = "import sys; import verl_core.controller.job; print('torch' in sys.modules)"
+    env = {**os.environ, "PYTHONPATH": str(Path(job.__file__).parents[2])}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=env)
+    assert done.stdout == "False\n"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from weights_engine import HERE, HoldingEngine, Weights, child, digests
 from weights_made import FLOATING, SHAPES, changes, random_bits, special, tensors
 
-from verl_core.config.errors import RunError
+from verl_core.config.errors import RunError, UserError
 from verl_core.rollout.child import memory
 from verl_core.rollout.child.shared_memory import SharedBuffer, opened
 from verl_core.weights.broadcast import BroadcastSender
@@ -255,6 +255,12 @@ def test_old_versions_leave_the_disk_and_others_files_stay(copying, tmp_path):
     for version in (1, 2, 3):
         push.send(Weights(TWO), version)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["notes.txt", "version_3"]
+
+
+def test_a_folder_that_cannot_be_made_is_the_users(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"weights\.folder=.*/file cannot be made: File exists"):
+        DiskSender([lambda *_, **__: None], folder=tmp_path / "file")
 
 
 def test_a_version_that_cannot_be_written_is_an_error_and_leaves_nothing(copying, tmp_path):

@@ -4,12 +4,13 @@ changes that would make room."""
 from __future__ import annotations
 
 import re
-
-import torch
+from typing import TYPE_CHECKING
 
 from verl_core.config.errors import RunError, UserError
 from verl_core.config.schema import RlxConfig
-from verl_core.platforms import Platform
+
+if TYPE_CHECKING:
+    from verl_core.platforms import Platform
 
 # How torch's CPU allocator words it; on a GPU it has a class of its own.
 _CPU_TEXT = "DefaultCPUAllocator"
@@ -44,6 +45,8 @@ def out_of_memory(
 ) -> OutOfMemory | None:
     """What a person is told when `error` means that memory ran out, else None. `platform` is the one it ran out on,
     asked while what was allocated is still there."""
+    import torch  # here: until a job has read its command line and listens to Ctrl-C it loads nothing that is slow
+
     on_cpu = isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _CPU_TEXT in str(error))
     if not on_cpu and not isinstance(error, torch.OutOfMemoryError):
         return None

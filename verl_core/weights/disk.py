@@ -17,7 +17,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from verl_core.config.errors import RunError
+from verl_core.config.errors import RunError, UserError
 from verl_core.training.protocol import TrainEngine
 from verl_core.weights.buckets import BUCKET_BYTES, Piece, cast, dtype_name
 from verl_core.weights.hashing import Hasher
@@ -37,6 +37,9 @@ class DiskSender:
         folder: where versions are written; made when it is missing. Engines see it under the same path.
         file_bytes: tensors are collected in host memory up to this size, then written as one file.
         tells, dtype, verify, timeout_s: as of BroadcastSender.
+
+    Raises:
+        UserError: the folder cannot be made.
     """
 
     def __init__(
@@ -53,7 +56,12 @@ class DiskSender:
         self._verify, self._timeout_s = verify, timeout_s
         self._writer = uuid.uuid4().hex  # stands in every manifest: two runs in one folder notice each other
         if tells:
-            self._folder.mkdir(parents=True, exist_ok=True)
+            try:
+                self._folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise UserError(
+                    f"weights.folder={self._folder} cannot be made: {error.strerror}", "name another folder"
+                ) from error
             self._drop_partial()
             answers_of([tell("weights_open", type="disk", timeout_s=timeout_s) for tell in tells], timeout_s)
 
