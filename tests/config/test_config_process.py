@@ -123,3 +123,17 @@ def test_a_closed_stdout_changes_nothing(body, code):
     shell = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-c", JOB.format(body=body), "--json"]
     done = subprocess.run(shell, stderr=subprocess.PIPE, text=True)
     assert done.returncode == code and "Traceback" not in done.stderr
+
+
+def test_ctrl_c_during_the_start_of_a_job_waits_and_is_one_word():
+    """Imports take a second, and Python would show where in them it was. `rlx` blocks the signal for the job."""
+    start = (
+        "import os, signal, sys; from pathlib import Path; from rlx.env import launch\n"
+        "launch.job_command = lambda *_: [sys.executable, '-c', sys.argv[1]]\n"
+        "launch.run_in(Path(sys.executable), '', [], None)"
+    )
+    job = "import os, signal; os.kill(os.getpid(), signal.SIGINT)\n" + JOB.format(body="return 0")
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    done = subprocess.run([sys.executable, "-c", start, job], capture_output=True, text=True, env=env)
+    assert done.returncode == 130 and done.stderr.splitlines()[-1] == "interrupted"
+    assert "Traceback" not in done.stderr

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import select
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -27,6 +28,7 @@ def run_job(main: Callable[[list[str]], int | None]) -> NoReturn:
     argv = sys.argv[1:]
     _open_standard_streams()
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # `rlx` blocks it when it becomes the job
         code = _code_of(main, argv)
     except RlxError as error:
         code = fail(error, argv)

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -59,8 +60,12 @@ def become(
 
 
 def run_in(python: Path, job: str, args: Sequence[str], threads: int | None) -> NoReturn:
-    """Print the exact launch line on stderr and become the job."""
-    execute(job_command(python, job, args), child_variables(threads))
+    """Print the exact launch line on stderr and become the job. Ctrl-C waits until `run_job` there listens to it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        execute(job_command(python, job, args), child_variables(threads))
+    finally:  # it could not be started
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
 
 def execute(command: Sequence[str], variables: Mapping[str, str]) -> NoReturn:
