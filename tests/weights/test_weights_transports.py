@@ -249,6 +249,23 @@ def test_changes_against_another_version_are_refused_and_all_weights_come_instea
     push.close()
 
 
+def test_an_engine_that_cannot_say_what_it_holds_is_sent_everything(copying, tmp_path):
+    """Nothing may be raised before the transfer: the other ranks of the trainer have begun with it by then."""
+    push = sender("delta", [copying], tmp_path)
+    push.send(Weights(TWO), 1)
+
+    def silent(method, **message):
+        if method != "weights_version":
+            return copying.call(method, **message)
+        answer = Future()
+        answer.set_exception(RunError("no answer"))
+        return answer
+
+    push._tells = [silent]
+    assert push.send(Weights(TWO), 2).whole
+    push.close()
+
+
 def test_old_versions_leave_the_disk_and_others_files_stay(copying, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     push = sender("disk", [copying], tmp_path)

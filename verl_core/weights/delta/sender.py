@@ -84,9 +84,14 @@ class DeltaSender:
         return Sent(version, sent, clock.seconds, whole, **counts)
 
     def _engines_lack_base(self) -> bool:
+        """An engine that cannot say lacks it: what is wrong with it comes out in the transfer, which all ranks leave
+        together."""
         if self._version is None:
             return True
-        held = answers_of([tell("weights_version") for tell in self._tells], self._timeout_s)
+        try:
+            held = answers_of([tell("weights_version") for tell in self._tells], self._timeout_s)
+        except Exception:
+            return True
         return any(answer["version"] != self._version for answer in held)
 
     @torch.no_grad()
