@@ -15,6 +15,7 @@ from rollout_sglang import WORDS, interpreter
 from rollout_vllm import ROOT, config
 
 from verl_core.config.errors import MachineError, UserError
+from verl_core.config.ranges import VLLM_LORA_RANK
 from verl_core.rollout.rows import row_for
 from verl_core.rollout.sglang import machine, make
 from verl_core.rollout.sglang.options import SglangOptions, server_words, token_bytes
@@ -119,6 +120,11 @@ def test_what_has_no_counterpart_is_refused(folder):
         options(folder, lora_config=adapter).check()
     with pytest.raises(UserError, match="max_lora_rank"):
         options(folder, max_lora_rank=8).check()
+
+
+def test_limits_of_another_engine_are_not_its_own(folder):
+    (folder / "adapter_config.json").write_text(json.dumps({"r": VLLM_LORA_RANK + 1}))
+    options(folder, lora=str(folder)).check()
 
 
 @pytest.mark.parametrize(

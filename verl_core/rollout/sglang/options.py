@@ -8,16 +8,14 @@ from typing import Any
 import torch
 
 from verl_core.config.errors import UserError
-from verl_core.rollout.vllm.options import VllmOptions
+from verl_core.rollout.engine_options import EngineOptions
 
 
 @dataclass(frozen=True)
-class SglangOptions(VllmOptions):
-    """The settings of a vLLM engine, field by field, so that either engine takes the other's place. `compile` is
-    SGLang's torch.compile of small batches; there, `deterministic` may choose another attention kernel."""
+class SglangOptions(EngineOptions):
+    """`compile` is SGLang's torch.compile of small batches; `deterministic` may choose another attention kernel."""
 
     def check(self) -> None:
-        """Compares the options with the model's configuration. Raises UserError, as for vLLM."""
         super().check()
         if self.lora_config is not None:
             raise UserError("sglang serves adapters from folders only", "rollout.lora_native=false")

@@ -256,7 +256,7 @@ def engine_words(options: VllmOptions) -> dict[str, Any]:
         }
     if on_gpu and options.enable_sleep:
         words["enable_sleep_mode"] = True
-    if options.lora is not None or options.lora_config is not None:
+    if options.has_adapter:
         words |= {"enable_lora": True, "max_lora_rank": _lora_room(options.max_lora_rank or options.lora_rank())}
     return words
 

@@ -2,112 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterable, Iterator
 
-import torch
 from torch import Tensor
 
-from verl_core.config.errors import RunError, UserError
-from verl_core.rollout.parts import OnParts, Reporter
-from verl_core.rollout.protocol import Completion, TokenRequest
-from verl_core.rollout.rows import row_for
-from verl_core.rollout.stepping import PauseMode, StepLoop
+from verl_core.config.errors import RunError
+from verl_core.rollout.stepped import SteppedEngine
 from verl_core.rollout.vllm import adapter
 from verl_core.rollout.vllm.core import VllmCore
 from verl_core.rollout.vllm.options import VllmOptions
 from verl_core.rollout.vllm.sampling import check_temperature
-from verl_core.rollout.weight_names import WeightNames
 
 
-class VllmEngine:
-    """Keeps `verl_core.rollout.protocol.RolloutEngine`; all methods are thread-safe. Calls of `generate` that overlap
-    share vLLM's batch. Made by `verl_core.rollout.vllm.make`."""
+class VllmEngine(SteppedEngine[VllmCore]):
+    """Made by `verl_core.rollout.vllm.make`. With lora_config, `update_weights` takes the adapter's tensors, by peft's
+    names."""
 
     def __init__(self, options: VllmOptions):
-        self.options = options
         self._core: VllmCore
-        self._loop: StepLoop[VllmCore] = StepLoop(self._make_core, "vllm")
-
-    def generate(self, requests: Sequence[TokenRequest], on_parts: OnParts | None = None) -> list[Completion]:
-        """Continues every request; completions come back in the order of the requests.
-
-        Raises:
-            UserError: a prompt is empty or leaves no room within max_model_len, or a sampling field is out of range.
-            RunError: there are no weights yet, the engine is asleep, or it failed.
-        """
-        for request in requests:
-            check_temperature(request)
-        tokenizer = self._tokenizer if any(request.sampling.stop for request in requests) else None
-        rows = [row_for(request, self.options.max_model_len, tokenizer) for request in requests]
-        self._loop.run(rows, Reporter(rows, on_parts).step if on_parts is not None else None)
-        return [row.completion() for row in rows]
-
-    def abort(self, request_ids: Iterable[str]) -> None:
-        self._loop.abort(request_ids)
-
-    def pause(self, mode: PauseMode) -> None:
-        """Brings the engine to a stand, see `StepLoop.pause`."""
-        self._loop.pause(mode)
-
-    def resume(self) -> None:
-        self._loop.resume()
-
-    def sleep(self) -> None:
-        """Gives back cache and weights (on the CPU: the cache). Asleep already: nothing.
-
-        Raises:
-            RunError: rows run or are frozen; they would lose their cache.
-            UserError: a GPU's engine that was made without enable_sleep.
-        """
-        if not self.options.enable_sleep:
-            raise UserError("this vllm engine was made without enable_sleep", "make it with enable_sleep=true")
-
-        def job(core: VllmCore) -> None:
-            if self._loop.generating:
-                raise RunError(
-                    "the vllm engine cannot sleep while it generates", "pause it with mode abort or wait first"
-                )
-            core.sleep()
-
-        self._loop.between_steps(job)
-
-    def wake(self) -> None:
-        """Takes all memory again. After sleep at level 2 the weights come with the next `update_weights`."""
-        self._loop.between_steps(VllmCore.wake)
-
-    def update_weights(self, stream: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Takes a full set of weights by Hugging Face name (with lora_config: the adapter's, by peft's names); tokens
-        drawn afterwards carry `version`.
-
-        Each tensor is written into the model as it comes and needed no longer then. A sleeping engine takes back the
-        memory of its weights and not yet that of its cache. Rows that run meanwhile go on with the new weights, their
-        cache computed anew; the prefix cache starts empty.
-
-        Raises:
-            KeyError: an unknown name came or a weight is missing.
-            ValueError: a tensor has the wrong shape. After either the engine has no weights.
-        """
-        config = self.options.lora_config
-        checked = self._names.checked(stream) if config is None else adapter.checked(stream, config["r"])
-        self._loop.between_steps(lambda core: core.update_weights(checked, version))
-
-    def load_adapter(self, folder: str, version: int) -> None:
-        """Takes a new PEFT adapter from a folder; tokens of requests that come afterwards carry `version`.
-
-        Raises:
-            RunError: the engine was made without an adapter, or generates.
-        """
-        if self.options.lora is None:
-            raise RunError("this vllm engine serves no adapter", "make it with lora=FOLDER")
-
-        def job(core: VllmCore) -> None:
-            if self._loop.generating:
-                raise RunError("an adapter cannot change while the vllm engine generates", "pause it with mode wait")
-            core.load_adapter(folder, version)
-
-        self._loop.between_steps(job)
+        super().__init__("vllm", options, lambda: self._make_core(options), check_temperature)
 
     def health(self) -> None:
         """Blocks while a step hangs; raises RunError when the engine or one of its workers has failed."""
@@ -119,23 +32,10 @@ class VllmEngine:
         """Tokens the cache has room for."""
         return self._loop.between_steps(VllmCore.capacity_tokens)
 
-    def close(self) -> None:
-        self._loop.close()
-
-    def _make_core(self) -> VllmCore:
-        self._core = VllmCore(self.options)
+    def _make_core(self, options: VllmOptions) -> VllmCore:
+        self._core = VllmCore(options)
         return self._core
 
-    @cached_property
-    def _tokenizer(self) -> Any:
-        from transformers import AutoTokenizer
-
-        folder = self.options.tokenizer or self.options.model
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=self.options.trust_remote_code)
-
-    @cached_property
-    def _names(self) -> WeightNames:
-        from transformers import AutoConfig
-
-        config = AutoConfig.from_pretrained(self.options.model, trust_remote_code=self.options.trust_remote_code)
-        return WeightNames(config, getattr(torch, self.options.dtype))
+    def _checked(self, stream: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+        config = self.options.lora_config
+        return super()._checked(stream) if config is None else adapter.checked(stream, config["r"])
