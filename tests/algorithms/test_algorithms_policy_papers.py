@@ -1,4 +1,4 @@
-"""Every policy loss against its paper's formula (reference_losses.py), values by hand, and the choice of the tokens that
+"""Every policy loss against its paper's formula (reference_losses.py), values by hand, and the tokens that
 the covariance losses hold back."""
 
 import math

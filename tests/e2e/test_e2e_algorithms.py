@@ -24,18 +24,32 @@ EXTRA = {
     "dro": ["actor.policy_loss.dro_beta=0.5"],
     "gpg": [],
     "reinforce": ["actor.loss_agg_mode=seq-mean-token-sum"],
+    "reinforce_plus_plus_baseline": ["actor.ppo_mini_batch_size=2"],
+    "remax": ["actor.ppo_epochs=2"],
+    "opo": ["actor.entropy_ctrl.type=target", "actor.entropy_ctrl.target=9", "actor.entropy_coeff=0.001"],
+    "grpo_passk": ["actor.loss_agg_mode=token-sum"],
+    "gdpo": ["algorithm.gdpo_reward_keys=[score,short]", "algorithm.gdpo_reward_weights=[1,0.5]"],
+    "optimal_token_baseline": ["actor.ppo_mini_batch_size=2"],
+    "tir_optimal_token_baseline": [],
+    "pf_ppo": ["algorithm.pf_ppo.reweight_method=pow", "critic.ppo_epochs=2"],
 }
+WITH_CRITIC = {"ppo", "pf_ppo"}
+FAMILIES = {"ppo", "grpo", "dr_grpo", "rloo", "gspo", "remax", "clip_cov"}
+"""Whose runs are quick tests; the others differ from them in a function that tests/algorithms looks at."""
 
 
 def test_each_algorithm_has_a_run_here():
     assert set(names("algorithm", built=True)) == set(EXTRA)
 
 
-@pytest.mark.parametrize("name", sorted(EXTRA))
+@pytest.mark.parametrize(
+    "name", [name if name in FAMILIES else pytest.param(name, marks=pytest.mark.slow) for name in sorted(EXTRA)]
+)
 def test_a_few_steps(rlx, small, tmp_path: Path, name: str):
     reward = tmp_path / "reward.py"  # differs from answer to answer, so that every advantage has something to say
     reward.write_text(
-        "def compute_score(data_source, solution_str, ground_truth, **_):\n    return len(solution_str) / 20\n"
+        "def compute_score(data_source, solution_str, ground_truth, **_):\n"
+        "    return {'score': len(solution_str) / 20, 'short': float(len(solution_str) < 9)}\n"
     )
     keys = {"trainer.logger": "[console,jsonl,tensorboard]", "reward.custom_reward_function.path": reward}
     words = small("smoke", steps=2, algorithm__name=name, **keys)
@@ -47,7 +61,7 @@ def test_a_few_steps(rlx, small, tmp_path: Path, name: str):
     assert [line["step"] for line in lines] == [0, 1, 2]
     check_known({key for line in lines for key in line} - {"step"})
     assert all(line["actor/grad_norm"] > 0 and line["actor/skipped_steps"] == 0 for line in lines[1:])
-    assert ("critic/loss" in lines[1]) == (name == "ppo")
+    assert ("critic/loss" in lines[1]) == (name in WITH_CRITIC)
     if name == "ppo":
         assert lines[1]["actor/reward_kl_penalty"] == pytest.approx(0, abs=1e-6)  # the reference is the start itself
         assert lines[2]["actor/reward_kl_penalty_coeff"] < lines[1]["actor/reward_kl_penalty_coeff"]

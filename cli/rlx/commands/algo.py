@@ -1,5 +1,7 @@
 """`rlx algo`: what there is to train with, from the catalogue alone."""
 
+import difflib
+import json
 import textwrap
 from typing import Any
 
@@ -49,7 +51,9 @@ def show(
     """
     found = [entry(kind, name) for kind in KINDS if name in names(kind)]
     if not found:
-        raise UserError(f"no algorithm or part of one named {name!r}", "`rlx algo ls` lists them")
+        near = difflib.get_close_matches(name, [n for kind in KINDS for n in names(kind)], n=1)
+        did = f"; did you mean {near[0]}?" if near else ""
+        raise UserError(f"no algorithm or part of one named {name!r}{did}", "`rlx algo ls` lists them")
     if as_json:
         ui.out_json([_plain(e) for e in found])
         return
@@ -58,10 +62,15 @@ def show(
         lines += [("formula", e.formula)] if e.formula else []
         lines += [("needs", ", ".join(e.needs))] if e.needs else []
         presets = e.options if isinstance(e.options, dict) else {}
-        lines += [("presets", f"{key}={value}") for key, value in presets.items()]
+        lines += [("presets", f"{key}={_yaml(value)}") for key, value in presets.items()]
         lines += [("key", key) for key in e.keys if key not in presets]
         ui.pairs(lines)
         ui.out("")
+
+
+def _yaml(value: object) -> str:
+    """As it is written behind a key on the command line."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _plain(e: Entry) -> dict[str, Any]:
