@@ -99,9 +99,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
     "Training": (
         Metric("training/global_step", "steps", "steps taken; the line's `step`"),
         Metric("training/epoch", "epochs", "pass over the training prompts, from 0"),
-        Metric(
-            "rollout/restarts", "engines", "rollout engines started again in this process, failed starts too"
-        ),
+        Metric("rollout/restarts", "engines", "rollout engines started again in this process, failed starts too"),
     ),
     "Engine and trainer": (
         Metric(
