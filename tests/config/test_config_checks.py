@@ -43,6 +43,7 @@ from verl_core.config.typed import leaf_types
         ),
         (["rollout.n=1"], "grpo compares .* needs at least 2"),
         (["algorithm.name=rloo", "rollout.n=1"], "rloo compares"),
+        (["algorithm.name=dr_grpo", "rollout.n=1"], r"dr_grpo \(advantage grpo\) compares"),
         (["algorithm.name=ppo", "critic.enable=false"], "gae needs a critic"),
         (["algorithm.name=ppo", "critic.ppo_mini_batch_size=7"], "critic.ppo_mini_batch_size=7.*16 = 2 x 7 [+] 2"),
         (

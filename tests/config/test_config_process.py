@@ -39,6 +39,12 @@ def run(body: str, *argv: str, **env: str) -> subprocess.CompletedProcess:
         ("raise KeyboardInterrupt", 130),
         ("raise ValueError('two\\nlines')", 70),
         ("sys.exit(9)", 9),
+        ("raise MemoryError", 4),
+        (
+            "import resource, threading; resource.setrlimit(resource.RLIMIT_AS, (2**28,) * 2); "
+            "threading.stack_size(2**28); threading.Thread(target=print).start()",
+            4,
+        ),
     ],
 )
 def test_exit_codes_without_tracebacks(body, code):

@@ -134,7 +134,8 @@ def _algorithm(said: Said, e: RlxConfig) -> Iterator[str]:
         return
     name, needs = e.algorithm.adv_estimator, entry("advantage", e.algorithm.adv_estimator).needs
     if "group" in needs and e.rollout.n < 2:
-        yield f"{said('rollout.n')}: {name} compares the answers of one prompt with each other and needs at least 2"
+        who = name if e.algorithm.name in (name, None) else f"{e.algorithm.name} (advantage {name})"
+        yield f"{said('rollout.n')}: {who} compares the answers of one prompt with each other and needs at least 2"
     if "critic" in needs and not e.critic.enable:
         yield f"{said('critic.enable')}: {name} needs a critic's values"
     if name == "gdpo":

@@ -12,18 +12,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
-from verl_core.config.errors import RlxError, RunError
+from verl_core.config.errors import MachineError, RlxError, RunError
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+EXHAUSTED = ("can't start new thread", "failed to map segment", "Cannot allocate memory")
+"""How the interpreter and the loader word it when the process may have no more memory or threads."""
 
 
 def run_job(main: Callable[[list[str]], int | None]) -> NoReturn:
     """Runs `main(arguments)` and leaves the process with its exit code (None is 0).
 
-    RlxError: `error:` and `hint:` on stderr, its exit code. KeyboardInterrupt: 130. A full disk: 5. Anything else: 70
-    and one line that says where the traceback is; under -v the traceback itself. A reader of stdout that left: 141, as
-    the shell has it. With --json the error is also a JSON object on stdout.
+    RlxError: `error:` and `hint:` on stderr, its exit code. KeyboardInterrupt: 130. A full disk: 5. No memory or
+    threads left for the process: 4. Anything else: 70 and one line that says where the traceback is; under -v the
+    traceback itself. A reader of stdout that left: 141, as the shell has it. With --json the error is also a JSON
+    object on stdout.
     """
     argv = sys.argv[1:]
     _open_standard_streams()
@@ -37,10 +40,9 @@ def run_job(main: Callable[[list[str]], int | None]) -> NoReturn:
         code = INTERRUPTED
     except BrokenPipeError as error:
         code = PIPE_CLOSED if _reader_left() else _unforeseen(error, argv)
-    except OSError as error:
-        code = fail(_no_space(error), argv) if error.errno in NO_SPACE else _unforeseen(error, argv)
     except Exception as error:
-        code = _unforeseen(error, argv)
+        told = _known(error)
+        code = fail(told, argv) if told else _unforeseen(error, argv)
     _reader_left()  # else the interpreter's own last flush could fail
     sys.exit(code)
 
@@ -74,9 +76,15 @@ def _code_of(main: Callable[[list[str]], int | None], argv: list[str]) -> int:
     return code if isinstance(code, int) else int(code is not None)
 
 
-def _no_space(error: OSError) -> RunError:
-    place = error.filename or "what is printed"
-    return RunError(f"no space left for {place}: {error.strerror}", "free some space, or write to another disk")
+def _known(error: Exception) -> RlxError | None:
+    """What is told of a machine that has no room left; None for what nobody foresaw."""
+    if isinstance(error, OSError) and error.errno in NO_SPACE:
+        place = error.filename or "what is printed"
+        return RunError(f"no space left for {place}: {error.strerror}", "free some space, or write to another disk")
+    if isinstance(error, MemoryError) or any(text in str(error) for text in EXHAUSTED):
+        text = " ".join(str(error).split())[:160] or "out of memory"
+        return MachineError(f"no memory or threads left for this process: {text}", "look at `ulimit -a` and `free -g`")
+    return None
 
 
 def fail(error: RlxError, argv: list[str]) -> int:

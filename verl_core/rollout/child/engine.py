@@ -260,7 +260,7 @@ class ChildEngine:
         return "\n  ".join([what, *self._process.last_words()])
 
 
-_STALL_HINT = "look at the GPU's state and the kernel's log; a longer limit is rollout.stall_s"
+_STALL_HINT = "look at what else the machine does (`nvidia-smi`, `top`, `dmesg`); a longer limit is rollout.stall_s"
 _KILL_HINT = "the kernel kills what takes too much memory: look at dmesg, and lower rollout.max_num_seqs"
 
 
