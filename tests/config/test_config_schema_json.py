@@ -111,6 +111,7 @@ def test_an_editor_is_not_offered_verls_paths():
         ("rollout: {top_p: 0}", False),
         ("rollout: {top_p: 1}", True),
         ("rollout: {engine: vlm}", False),
+        ("rollout: {old_log_prob: false}", False),
         ("algorithm: {name: grpo}", True),
         ("algorithm: {name: gprо}", False),
         ("trainer: {logger: console}", True),

@@ -45,7 +45,8 @@ def translate(key: str, value: Any) -> Target | Problem:
         if any(type(value) is type(item) and value == item for item in accepted):
             return Target(None, value, f"{key} needs no setting here: {text}")
         return Problem(key, value, f"veRL's key has no counterpart here: {text}")
-    if isinstance(value, str | bool) and (path, value) in RENAMED_VALUES:
+    switch = isinstance(value, bool) and renamed is not None  # true and false only where veRL's key is a switch
+    if (isinstance(value, str) or switch) and (path, value) in RENAMED_VALUES:
         ours = RENAMED_VALUES[path, value]
         return Target(path, ours, f"{key}={show(value).strip("'")} is {path}={ours} here")
     return Target(path, value, f"{key} is {path} here" if path != key and (renamed or _exists(path)) else None)
