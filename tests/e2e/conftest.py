@@ -102,3 +102,16 @@ def kill_session(leader: int) -> None:
                     os.kill(int(entry.name), 9)
             except OSError:
                 continue
+
+
+def engines(folder: Path) -> list[int]:
+    """Processes of rollout engines whose run was started in the folder."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            own = entry.name.isdecimal() and (entry / "cwd").readlink() == folder
+            if own and b"verl_core.rollout.child.host" in (entry / "cmdline").read_bytes():
+                found.append(int(entry.name))
+        except OSError:  # it has ended
+            continue
+    return found

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.conftest import engines
+
 pytestmark = pytest.mark.slow
 LENGTH = 440  # tokens of each answer, which takes seconds
 WORDS = [
@@ -36,16 +38,8 @@ def training(folder: Path, *words: str) -> Iterator[tuple[subprocess.Popen, Path
         job.wait()
 
 
-def engines(folder: Path) -> list[int]:
-    """Processes of rollout engines whose run was started in the folder; the guard of each is left out."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            own = entry.name.isdecimal() and (entry / "cwd").readlink() == folder
-            if own and b"verl_core.rollout.child.host" in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-        except OSError:  # it has ended
-            continue
+def engines_without_guards(folder: Path) -> list[int]:
+    found = engines(folder)
     parents = {_parent(pid) for pid in found}
     return [pid for pid in found if pid not in parents]
 
@@ -74,7 +68,7 @@ def strike(job: subprocess.Popen, run: Path, step: int, how: signal.Signals) -> 
     until(lambda: len(lines(run / "metrics.jsonl")) == step - 1 or job.poll() is not None, 600)
     assert job.poll() is None, (folder / "stderr").read_text()
     time.sleep(0.3)
-    (pid,) = engines(folder)
+    (pid,) = engines_without_guards(folder)
     os.kill(pid, how)
     assert not (run / f"rollouts/step_{step}.jsonl").exists()
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.conftest import engines
+
 pytestmark = pytest.mark.slow
 OWN = {"RLX_PYTHON": None}  # the environment of the engine's extra, not the tests'
 WORDS = ["rollout.engine=vllm", "trainer.device=cpu", "rollout.gpu_memory_utilization=0.3"]
@@ -18,19 +20,6 @@ WORDS = ["rollout.engine=vllm", "trainer.device=cpu", "rollout.gpu_memory_utiliz
 
 def metrics(run: Path) -> list[dict]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def engines(folder: Path) -> list[int]:
-    """Processes of rollout engines whose run was started in the folder."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        try:
-            own = entry.name.isdecimal() and (entry / "cwd").readlink() == folder
-            if own and b"verl_core.rollout.child.host" in (entry / "cmdline").read_bytes():
-                found.append(int(entry.name))
-        except OSError:  # it has ended
-            continue
-    return found
 
 
 def test_vllm_trains_resumes_and_evaluates_as_the_trainer_computes(rlx, tmp_path):
