@@ -99,7 +99,7 @@ def kills(folder: Path, count: int) -> None:
         refreshed.append(engine)
 
     with ThreadPoolExecutor(1) as thread, ReplicaPool(start, 2, refresh=refresh, budget=RestartBudget(count)) as pool:
-        pool.update_weights(model.named_parameters(), 1)
+        pool.each(lambda engine: engine.update_weights(model.named_parameters(), 1))
         for kill in range(count):
             requests = long_requests(kill)
             future = thread.submit(pool.generate, requests)

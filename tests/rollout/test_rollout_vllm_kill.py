@@ -46,7 +46,7 @@ def test_a_kill_mid_generation_loses_and_doubles_no_request(tmp_path: Path):
         ThreadPoolExecutor(1) as thread,
         ReplicaPool(start, 2, refresh=refresh, budget=RestartBudget(1)) as pool,
     ):
-        pool.update_weights(model.named_parameters(), 1)
+        pool.each(lambda engine: engine.update_weights(model.named_parameters(), 1))
         generation = thread.submit(pool.generate, asked)
         total = sum(r.sampling.max_tokens for r in asked)
         until(lambda: 0 < sum(pool.outstanding) < total - 32 * len(asked))  # all have told some tokens

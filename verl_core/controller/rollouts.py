@@ -7,8 +7,6 @@ import contextlib
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any
 
-from torch import Tensor
-
 from verl_core.config.effective import ranks_per_engine
 from verl_core.config.errors import RunError
 from verl_core.config.schema import RlxConfig
@@ -136,9 +134,6 @@ class RankEngine:
 
     def wake(self) -> None:
         self._call("tell_engine", "wake")
-
-    def update_weights(self, stream: Iterable[tuple[str, Tensor]], version: int) -> None:
-        self._call("tell_engine", "update_weights", list(stream), version)
 
     def trim(self) -> None:
         self._call("trim")

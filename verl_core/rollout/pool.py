@@ -10,8 +10,6 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Self
 
-from torch import Tensor
-
 from verl_core.config.errors import RunError
 from verl_core.rollout.child.errors import EngineLost
 from verl_core.rollout.parts import Part, Progress
@@ -21,11 +19,13 @@ from verl_core.rollout.router import Router, Seat
 
 
 class ReplicaPool[R: Replica]:
-    """`count` replicas behind one `RolloutEngine`; any number of threads may call it at the same time.
+    """`count` replicas that generate as one; weights reach them by `each` or `together`. Any number of threads may call
+    it at the same time.
 
     Requests are dealt out by `Router`. When a replica is lost (EngineLost: its process died or hung), its open requests
     go on elsewhere from the tokens that it had told, and it is restarted in the background. Every request ends exactly
-    once. As draws are keyed by seed and position, the tokens are those of an undisturbed run, up to rounding.
+    once. With hf replicas, whose draws are keyed by seed and position, the tokens are those of an undisturbed run, up
+    to rounding; vLLM may draw a different rest.
 
     Args:
         start: makes replica number i, ready to generate; called again to replace one.
@@ -103,13 +103,6 @@ class ReplicaPool[R: Replica]:
 
     def wake(self) -> None:
         self._replicas.wake()
-
-    def update_weights(self, stream: Iterable[tuple[str, Tensor]], version: int) -> None:
-        """Gives every replica the same tensors, and holds them until all have taken them. `each` is for transports
-        that need no such copy."""
-        weights = list(stream)
-        self.each(lambda replica: replica.update_weights(weights, version))
-        self._router.forget_all()
 
     def each[T](self, do: Callable[[R], T]) -> list[T]:
         """Calls `do` with every running replica at once, and returns what it returned. None joins meanwhile: one that

@@ -12,8 +12,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from torch import Tensor
-
 from verl_core.config.errors import RlxError, RunError
 from verl_core.rollout.child.errors import EngineLost
 from verl_core.rollout.parts import OnParts
@@ -38,8 +36,6 @@ class Replica(Protocol):
     def sleep(self) -> None: ...
 
     def wake(self) -> None: ...
-
-    def update_weights(self, stream: Iterable[tuple[str, Tensor]], version: int) -> None: ...
 
     def close(self) -> None: ...
 
