@@ -46,6 +46,7 @@ class Clockwork:
         self.go.set()
         self.healthy = threading.Event()
         self.healthy.set()
+        self.broken = threading.Event()
 
     def generate(self, requests: Sequence[TokenRequest], on_parts: OnParts | None = None) -> list[Completion]:
         rows = [_Row(request) for request in requests]
@@ -55,6 +56,8 @@ class Clockwork:
         while running := [row for row in rows if row.finish is None]:
             self.go.wait()
             time.sleep(self.token_s)
+            if self.broken.is_set():
+                raise ZeroDivisionError("broken")
             for row in running:
                 position = len(row.request.ids) + len(row.ids)
                 row.ids.append(token(row.request.seed, position))
@@ -95,6 +98,8 @@ class Clockwork:
 
     def health(self) -> None:
         self.healthy.wait()
+        if self.broken.is_set():
+            raise ZeroDivisionError("broken")
 
     # what only the tests ask for
 
@@ -104,6 +109,12 @@ class Clockwork:
     def hang(self) -> None:
         self.healthy.clear()
         self.healthy.wait()
+
+    def break_down(self) -> None:
+        """What breaks the engine for everybody, and says why somewhat later."""
+        self.broken.set()
+        time.sleep(0.3)
+        raise KeyError("the cause")
 
     def fail(self, kind: str) -> None:
         raise {"key": KeyError("a name"), "machine": MachineError("no", "go"), "other": ZeroDivisionError("by zero")}[

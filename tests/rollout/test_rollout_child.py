@@ -205,6 +205,15 @@ def test_an_engine_whose_health_check_hangs_is_a_stall():
         engine.call("hang").result(WAIT)
 
 
+def test_the_call_that_broke_the_engine_is_told_why_although_another_noticed_first():
+    with clockwork({"stall_s": 5.0}, token_s=0.01) as engine, ThreadPoolExecutor(1) as threads:
+        running = threads.submit(engine.generate, [ask("a", LONG)])
+        engine.call("echo").result(WAIT)
+        with pytest.raises(KeyError, match="the cause"):
+            engine.call("break_down").result(WAIT)
+        assert isinstance(running.exception(WAIT), EngineLost)
+
+
 def test_a_slow_engine_is_no_stall():
     with clockwork({"stall_s": 0.5}, token_s=1.5) as engine:
         time.sleep(0.6)  # nothing open, nothing said

@@ -11,13 +11,15 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from verl_core.config.errors import EnvError, UserError
 from verl_core.rollout.child.errors import to_wire
 from verl_core.rollout.child.flat import pack_completions, pack_parts, unpack_requests
 from verl_core.rollout.child.wire import Arrays, Wire
 from verl_core.rollout.parts import Part
+
+LAST_ANSWERS_S = 2.0  # for calls that are open when the engine turns out to be broken
 
 # What a caller has asked wrongly; the engine is none the worse.
 _CALLERS = (UserError, KeyError, ValueError, TypeError, NotImplementedError)
@@ -72,7 +74,7 @@ class Host:
                 return
             with self._change:
                 self._open += 1
-                self._change.notify()
+                self._change.notify_all()
             threading.Thread(target=self._answer, args=(head, arrays), daemon=True).start()
 
     def _answer(self, head: dict[str, Any], arrays: Arrays) -> None:
@@ -87,6 +89,7 @@ class Host:
         finally:
             with self._change:
                 self._open -= 1
+                self._change.notify_all()
 
     def _do(self, head: dict[str, Any], arrays: Arrays) -> tuple[Mapping[str, Any], Arrays]:
         match head["do"]:
@@ -121,7 +124,16 @@ class Host:
             getattr(self._engine, "health", _well)()
         except BaseException:
             traceback.print_exception(error)
-            os._exit(1)
+            self._end(own=1)
+
+    def _end(self, own: int) -> NoReturn:
+        """Ends the process. What broke the engine may be the error of another call, which its caller is to hear: calls
+        that are open, but for `own` of them, have a moment to answer."""
+        with self._change:
+            self._open -= own
+            self._change.notify_all()
+            self._change.wait_for(lambda: not self._open, timeout=LAST_ANSWERS_S)
+        os._exit(1)
 
     def _beat(self, every_s: float) -> None:
         health = getattr(self._engine, "health", None)
@@ -134,7 +146,7 @@ class Host:
                 self._wire.send({"beat": True})
             except BaseException:
                 traceback.print_exc()
-                os._exit(1)
+                self._end(own=0)
             time.sleep(every_s)
 
 
