@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from verl_core.algorithms.loss import Metric
+from verl_core.algorithms.produced import produced
 from verl_core.batch import Batch, Trajectory
 from verl_core.config.schema import AlgorithmConfig
 
@@ -81,9 +82,31 @@ def random_batch(seed: int, prompts: int = 3, samples: int = 3, gaps: bool = Tru
     return complete(batch, seed)
 
 
+def padded(batch: Batch, fill: float) -> Batch:
+    """The batch with two more tokens before and three behind every sequence, under mask 0; `fill` is what floats are
+    there, and where mask 0 was before."""
+    columns = {name: value for name, value in batch.columns.items() if not name.endswith("_N")}
+    out = Batch(batch.length_S + 5, batch.group_S, columns)
+    at_N = out.cu_seqlens_S1[batch.seq_N] + 2 + batch.position_N
+    for name in batch.columns.keys() - columns.keys():
+        value = batch[name].detach()
+        floats = value.is_floating_point()
+        kept = value.masked_fill(~batch["mask_N"], fill) if floats else value
+        out.add(**{name: value.new_full((out.N,), fill if floats else 0).index_copy(0, at_N, kept)})
+    return out
+
+
 def split(column_N: Tensor, batch: Batch) -> list[list]:
     """A token column as one list a sequence."""
     return [part.tolist() for part in column_N.split(batch.length_S.tolist())]
+
+
+def produced_rows(batch: Batch, names: Iterable[str]) -> list[dict[str, list]]:
+    """What stands on the produced tokens of each sequence that has any: column name without _N -> list."""
+    at = produced(batch)
+    sizes = at.count_S.tolist()
+    parts = {name: [part.tolist() for part in at.pick(batch[f"{name}_N"]).split(sizes)] for name in names}
+    return [{name: part[s] for name, part in parts.items()} for s, size in enumerate(sizes) if size]
 
 
 def joined(parts: Iterable[dict[str, Metric]]) -> dict[str, float]:

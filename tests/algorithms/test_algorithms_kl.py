@@ -7,29 +7,18 @@ from verl_core.algorithms.kl import ESTIMATORS, AdaptiveKl, FixedKl, full_kl, kl
 from verl_core.config import catalogue
 from verl_core.config.schema import KlCtrlConfig
 
+K3 = math.exp(-0.5) - 1 + 0.5
+BY_HAND = {
+    **dict.fromkeys(("kl", "k1", "kl+", "k1+", "abs", "abs+"), 0.5),
+    **dict.fromkeys(("mse", "k2", "mse+", "k2+"), 0.125),
+    **dict.fromkeys(("low_var_kl", "k3", "low_var_kl+", "k3+"), K3),
+}
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("kl", 0.5),
-        ("k1", 0.5),
-        ("abs", 0.5),
-        ("mse", 0.125),
-        ("k2", 0.125),
-        ("low_var_kl", math.exp(-0.5) - 1 + 0.5),
-        ("k3", math.exp(-0.5) - 1 + 0.5),
-        ("kl+", 0.5),
-        ("k1+", 0.5),
-        ("k3+", math.exp(-0.5) - 1 + 0.5),
-        ("low_var_kl+", math.exp(-0.5) - 1 + 0.5),
-        ("abs+", 0.5),
-        ("mse+", 0.125),
-        ("k2+", 0.125),
-    ],
-)
-def test_values_by_hand(name, value):
+
+@pytest.mark.parametrize("name", ESTIMATORS)
+def test_values_by_hand(name):
     estimate = kl_estimate(name, torch.tensor([-1.0]).double(), torch.tensor([-1.5]).double())
-    assert estimate.item() == pytest.approx(value, rel=1e-12)
+    assert estimate.item() == pytest.approx(BY_HAND[name], rel=1e-12)
 
 
 def policy_and_reference():
@@ -89,7 +78,8 @@ def test_k3_is_exact_where_policies_nearly_agree():
 
 
 def test_every_name_of_the_configuration_is_its_function_here():
-    assert catalogue.names("kl", built=True) == list(ESTIMATORS)
+    sampled = [name for name in catalogue.names("kl", built=True) if name != "full"]  # which is no estimate
+    assert sampled == list(ESTIMATORS)
     assert all(catalogue.implementation("kl", name) is ESTIMATORS[name] for name in ESTIMATORS)
 
 

@@ -41,19 +41,6 @@ def test_values_by_hand(ratio, advantage, loss, clipped, lower):
     assert seen["ppo_kl"] == pytest.approx(-math.log(ratio), rel=1e-5, abs=1e-7)
 
 
-def test_against_the_formula_case_by_case():
-    g = torch.Generator().manual_seed(0)
-    logp, old, adv = (torch.randn(3, 300, generator=g, dtype=torch.float64) * 1.5).unbind(0)
-    loss, _ = vanilla(logp, old, adv, CLIP)
-    for new, was, a, got in zip(logp.tolist(), old.tolist(), adv.tolist(), loss.tolist(), strict=True):
-        ratio = math.exp(new - was)
-        if a >= 0:
-            expect = -a * min(ratio, 1 + CLIP.high)
-        else:
-            expect = -a * min(max(ratio, 1 - CLIP.low), CLIP.c)
-        assert got == pytest.approx(expect, rel=1e-12)
-
-
 @pytest.mark.parametrize(
     ("ratio", "advantage", "flows"),
     [(1.1, 1.0, True), (1.5, 1.0, False), (0.5, -1.0, False), (2.0, -1.0, True), (5.0, -1.0, False)],
@@ -62,10 +49,3 @@ def test_clipped_tokens_have_no_gradient_and_others_have_the_policy_gradient(rat
     logp = torch.tensor([math.log(ratio)], requires_grad=True)
     vanilla(logp, torch.zeros(1), torch.tensor([advantage]), CLIP)[0].sum().backward()
     assert logp.grad.item() == pytest.approx(-advantage * ratio if flows else 0.0, rel=1e-5)
-
-
-def test_log_probs_far_apart_stay_finite():
-    logp = torch.tensor([0.0, -500.0], requires_grad=True)
-    loss, _ = vanilla(logp, torch.tensor([-500.0, 0.0]), torch.tensor([-1.0, 1.0]), CLIP)
-    loss.sum().backward()
-    assert torch.isfinite(loss).all() and torch.isfinite(logp.grad).all()

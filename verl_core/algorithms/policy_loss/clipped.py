@@ -61,7 +61,7 @@ def sapo(t: Tokens, o: Options) -> Losses:
     advantage's sign. veRL aggregates by seq-mean-token-mean whatever is configured; here that is the preset's choice.
     """
     log_ratio_M = t.log_ratio_M
-    tau_M = torch.where(t.adv_M > 0, o.tau_pos, o.tau_neg).to(log_ratio_M.dtype)
+    tau_M = torch.full_like(log_ratio_M, o.tau_neg).masked_fill(t.adv_M > 0, o.tau_pos)
     gate_M = torch.sigmoid(tau_M * log_ratio_M.expm1()) * 4 / tau_M
     return -t.adv_M * gate_M, {"ppo_kl": -log_ratio_M}
 
