@@ -9,9 +9,9 @@ import pytest
 
 from tests.controller.controller_tiny import answers, one_rank, tiny_config, tiny_model
 from verl_core.controller.accounting import Accounts, costs_of
+from verl_core.controller.flows import PolicyFlow
 from verl_core.controller.phases import Phases
 from verl_core.controller.roles import Role
-from verl_core.controller.update import Updater
 from verl_core.platforms import Memory, Platform
 from verl_core.tracking.registry import check_known
 from verl_core.tracking.timing import Timer
@@ -34,13 +34,13 @@ def one_step(config, model: Path, hardware: str | None = None) -> tuple[dict, di
             role.costs = costs_of(config, role.name, str(model))
         if hardware:
             group.worker.hardware = lambda: hardware
-        updater, batch, timer = Updater(config, actor, None, critic), answers(4, 4), Timer()
+        flow, batch, timer = PolicyFlow(config, {"actor": actor, "critic": critic}), answers(4, 4), Timer()
 
         async def step() -> dict:
             await accounts.start()
-            await updater.prepare(batch, timer)
-            updater.advantage(batch)
-            await updater.update(batch, 1, timer)
+            await flow.prepare(batch, timer)
+            flow.advantage(batch)
+            await flow.update(batch, 1, timer)
             asked.update(actor.asked | critic.asked)
             timing = timer.end_step(batch.N, batch.N)
             found = timing | await accounts.memory()

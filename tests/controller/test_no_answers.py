@@ -11,8 +11,9 @@ import pytest
 from tests.controller.controller_tiny import answers, one_rank, tiny_config, tiny_model
 from verl_core.algorithms.metrics import batch_metrics
 from verl_core.batch import Batch
+from verl_core.config.effective import trained_roles
+from verl_core.controller.flows import PolicyFlow
 from verl_core.controller.roles import Role
-from verl_core.controller.update import Updater
 from verl_core.tracking.timing import Timer
 
 
@@ -31,13 +32,13 @@ def silenced(groups: range) -> Batch:
 
 def metrics_of(config, model: Path, batch: Batch) -> tuple[dict[str, float], dict[str, int]]:
     with one_rank(config, model) as group:
-        critic = Role("critic", group) if config.critic.enable else None
-        updater = Updater(config, Role("actor", group), None, critic)
+        roles = {name: Role(name, group) for name in trained_roles(config)}
+        flow = PolicyFlow(config, roles)
 
         async def step() -> dict[str, float]:
-            await updater.prepare(batch, Timer())
-            found = updater.advantage(batch)
-            return found | await updater.update(batch, 1, Timer()) | batch_metrics(batch)
+            await flow.prepare(batch, Timer())
+            found = flow.advantage(batch)
+            return found | await flow.update(batch, 1, Timer()) | batch_metrics(batch)
 
         return asyncio.run(step()), {role: engine.updates for role, engine in group.worker.engines.items()}
 

@@ -9,8 +9,8 @@ import torch
 
 from tests.controller.controller_tiny import answers, one_rank, tiny_config, tiny_model
 from verl_core.batch import Batch
+from verl_core.controller.flows import PolicyFlow
 from verl_core.controller.roles import Role
-from verl_core.controller.update import Updater
 from verl_core.tracking.registry import check_known
 from verl_core.tracking.timing import Timer
 
@@ -36,13 +36,13 @@ def update(model: Path, *keys: str, batch: Batch | None = None, old_from_rollout
         batch.add(rollout_logp_N=(batch["rollout_logp_N"] + noise).where(batch["mask_N"], 0.0))
     config = tiny_config("smoke", "actor.ppo_micro_batch_size_per_gpu=3", *keys)
     with one_rank(config, model) as group:
-        updater = Updater(config, Role("actor", group), None, None)
-        updater.old_from_rollout = old_from_rollout
+        flow = PolicyFlow(config, {"actor": Role("actor", group)})
+        flow.old_from_rollout = old_from_rollout
 
         async def work() -> dict[str, float]:
-            await updater.prepare(batch, Timer())
-            updater.advantage(batch)
-            return await updater.update(batch, 1, Timer())
+            await flow.prepare(batch, Timer())
+            flow.advantage(batch)
+            return await flow.update(batch, 1, Timer())
 
         metrics = asyncio.run(work())
         weights = {name: w.clone() for name, w in group.worker.engines["actor"].named_weights()}

@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from tests.controller.controller_tiny import answers, one_rank, tiny_config, tiny_model
+from verl_core.config.effective import trained_roles
+from verl_core.controller.flows import PolicyFlow, optimizer_steps
 from verl_core.controller.roles import Role
-from verl_core.controller.update import Updater, optimizer_steps
 from verl_core.tracking.timing import Timer
 
 
@@ -20,15 +21,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run_updates(config, model: Path, batch, steps: list[int]) -> tuple[list[dict], dict[str, int]]:
     """Metrics of each step's update, and how many optimizer steps each role has taken in all."""
     with one_rank(config, model) as group:
-        critic = Role("critic", group) if config.critic.enable else None
-        updater = Updater(config, Role("actor", group), None, critic)
+        roles = {name: Role(name, group) for name in trained_roles(config)}
+        flow = PolicyFlow(config, roles)
 
         async def work() -> list[dict]:
             seen = []
             for step in steps:
-                await updater.prepare(batch, Timer())
-                updater.advantage(batch)
-                seen.append(await updater.update(batch, step, Timer()))
+                await flow.prepare(batch, Timer())
+                flow.advantage(batch)
+                seen.append(await flow.update(batch, step, Timer()))
             return seen
 
         metrics = asyncio.run(work())
@@ -53,7 +54,7 @@ def test_prompts_that_do_not_fill_the_last_mini_batch_are_trained_on_too(model: 
     config = tiny_config("smoke", "actor.ppo_mini_batch_size=2", "data.train_batch_size=4", "actor.ppo_epochs=2")
     _, taken = run_updates(config, model, answers(5, 4), [1])
     assert taken == {"actor": 2 * 3}
-    minis = list(Updater(config, None, None, None)._mini_batches(answers(5, 4), 2, step=1, epoch=0))
+    minis = list(PolicyFlow(config, {}).mini_batches(answers(5, 4), 2, step=1, epoch=0))
     assert [m.S for m in minis] == [8, 8, 4]
     assert torch.equal(torch.cat([m["ids_N"] for m in minis]), answers(5, 4)["ids_N"])
 

@@ -11,11 +11,11 @@ from tests.controller.controller_tiny import answers, one_rank, tiny_config, tin
 from verl_core.algorithms.loss import Need
 from verl_core.config.catalogue import entry, names
 from verl_core.config.compose import resolve
-from verl_core.config.effective import effective
+from verl_core.config.effective import effective, trained_roles
 from verl_core.controller.buffer import ReplayBuffer
+from verl_core.controller.flows import PolicyFlow
 from verl_core.controller.roles import Role
 from verl_core.controller.sources import RolloutSource
-from verl_core.controller.update import Updater
 from verl_core.data.dataset import PromptRow
 from verl_core.rollout.protocol import Sampling
 from verl_core.tracking.timing import Timer
@@ -29,10 +29,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def on_a_rank(config, model: Path, work):
-    """What the coroutine `work(updater)` returns, with a real actor."""
+    """What the coroutine `work(flow)` returns, with a real actor."""
     with one_rank(config, model) as group:
-        critic = Role("critic", group) if config.critic.enable else None
-        return asyncio.run(work(Updater(config, Role("actor", group), None, critic)))
+        roles = {name: Role(name, group) for name in trained_roles(config)}
+        return asyncio.run(work(PolicyFlow(config, roles)))
 
 
 @pytest.mark.parametrize("name", GENERATE)
@@ -43,9 +43,9 @@ def test_every_algorithm_that_runs_takes_a_step_from_a_batch_of_answers(model: P
     for t in batch["trajectory_blob"]:
         t.meta["greedy_reward"] = 0.25
 
-    async def work(updater):
-        await updater.prepare(batch, Timer())
-        return updater.advantage(batch) | await updater.update(batch, 1, Timer())
+    async def work(flow):
+        await flow.prepare(batch, Timer())
+        return flow.advantage(batch) | await flow.update(batch, 1, Timer())
 
     metrics = on_a_rank(config, model, work)
     assert batch["advantages_N"].any() and metrics["actor/grad_norm"] > 0
@@ -56,11 +56,11 @@ def test_every_algorithm_that_runs_takes_a_step_from_a_batch_of_answers(model: P
 def test_the_optimal_token_baseline_gets_the_sums_of_squared_probabilities(model: Path, from_engine):
     config = tiny_config("smoke", "algorithm.name=optimal_token_baseline")
 
-    async def work(updater):
-        updater.old_from_rollout = from_engine
-        batch = await updater.prepare(answers(3, 4), Timer())
-        updater.advantage(batch)
-        again = await updater.actor.forward(batch, frozenset({Need.LOGP, Need.SUM_P_SQ}), 1.0)
+    async def work(flow):
+        flow.old_from_rollout = from_engine
+        batch = await flow.prepare(answers(3, 4), Timer())
+        flow.advantage(batch)
+        again = await flow.actor.forward(batch, frozenset({Need.LOGP, Need.SUM_P_SQ}), 1.0)
         return batch, again[Need.SUM_P_SQ]
 
     batch, square_N = on_a_rank(config, model, work)
@@ -71,8 +71,8 @@ def test_the_optimal_token_baseline_gets_the_sums_of_squared_probabilities(model
 
 
 def test_an_algorithm_without_need_of_them_does_not_pay_for_them(model: Path):
-    async def work(updater):
-        return await updater.prepare(answers(3, 4), Timer())
+    async def work(flow):
+        return await flow.prepare(answers(3, 4), Timer())
 
     assert "sum_p_sq_N" not in on_a_rank(tiny_config("smoke"), model, work)
 
@@ -82,12 +82,12 @@ def test_the_entropy_coefficient_follows_the_entropy(model: Path):
     for target, expect in ((100.0, [0.0, 0.005, 0.01]), (0.1, [0.0, 0.0, 0.0])):
         words = ["actor.entropy_ctrl.type=target", f"actor.entropy_ctrl.target={target}"]
 
-        async def work(updater):
+        async def work(flow):
             seen = []
             for step in (1, 2, 3):
-                batch = await updater.prepare(answers(3, 4), Timer())
-                updater.advantage(batch)
-                seen.append((await updater.update(batch, step, Timer()))["actor/entropy_coeff"])
+                batch = await flow.prepare(answers(3, 4), Timer())
+                flow.advantage(batch)
+                seen.append((await flow.update(batch, step, Timer()))["actor/entropy_coeff"])
             return seen
 
         assert on_a_rank(tiny_config("smoke", *words), model, work) == pytest.approx(expect)
@@ -97,15 +97,15 @@ def test_pf_ppo_trains_on_rows_drawn_anew_by_seed_and_step(model: Path):
     config = tiny_config("smoke", "algorithm.name=pf_ppo", "algorithm.pf_ppo.reweight_method=max_min")
     batch = answers(4, 4)
     batch.add(row_S=torch.arange(batch.S))
-    updater = Updater(config, None, None, None)
-    drawn = [updater._drawn_anew(batch, step)["row_S"].tolist() for step in (1, 1, 2)]
+    flow = PolicyFlow(config, {})
+    drawn = [flow._drawn_anew(batch, step)["row_S"].tolist() for step in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
 
-    async def work(updater):
-        made = await updater.prepare(answers(4, 4), Timer())
-        updater.advantage(made)
+    async def work(flow):
+        made = await flow.prepare(answers(4, 4), Timer())
+        flow.advantage(made)
         before = made["advantages_N"].clone()
-        metrics = await updater.update(made, 1, Timer())
+        metrics = await flow.update(made, 1, Timer())
         return metrics, torch.equal(before, made["advantages_N"])
 
     metrics, kept = on_a_rank(config, model, work)

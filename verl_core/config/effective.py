@@ -86,6 +86,25 @@ def uses_reference(config: RlxConfig) -> bool:
     return bool(asked) or "reference" in entry("algorithm", config.algorithm.name).needs
 
 
+def role_pools(config: RlxConfig) -> dict[str, str]:
+    """The roles of an effective configuration that have engines of their own, and the pool of each. A reference on the
+    actor's pool is a snapshot inside the actor's engine."""
+    c = config
+    pools = {"actor": c.actor.pool}
+    if uses_rollout(c):
+        pools["rollout"] = settled(c.rollout.pool)
+    if uses_reference(c) and c.ref.pool != c.actor.pool:
+        pools["ref"] = settled(c.ref.pool)
+    if c.critic.enable:
+        pools["critic"] = settled(c.critic.pool)
+    return pools
+
+
+def trained_roles(config: RlxConfig) -> tuple[str, ...]:
+    """Those whose weights an effective configuration's run changes, and saves."""
+    return ("actor", "critic") if config.critic.enable else ("actor",)
+
+
 def advantage_needs(config: RlxConfig) -> tuple[str, ...]:
     """What the advantage estimator of an effective configuration needs; nothing where there is none."""
     name = config.algorithm.adv_estimator
@@ -94,7 +113,7 @@ def advantage_needs(config: RlxConfig) -> tuple[str, ...]:
 
 def engines_apart(config: RlxConfig) -> bool:
     """Whether the rollout engines of an effective configuration have a pool of their own."""
-    return config.rollout.pool != config.actor.pool
+    return uses_rollout(config) and config.rollout.pool != config.actor.pool
 
 
 def ranks_per_engine(config: RlxConfig) -> int:

@@ -100,6 +100,21 @@ class Rollout:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
 
+class NoRollout:
+    """In the place of a `Rollout` where nothing is generated."""
+
+    restarts = 0
+
+    async def push_weights(self, version: int) -> None:
+        """Nobody wants them."""
+
+    async def sleep(self) -> None: ...
+
+    async def wake(self) -> None: ...
+
+    async def trim(self) -> None: ...
+
+
 class RankEngine:
     """The engine of a rank, as the pool's replica. Methods block; a lost engine raises EngineLost.
 

@@ -10,7 +10,16 @@ from typing import Any
 
 from verl_core.batch import Batch
 from verl_core.checkpoint.store import CheckpointStore
-from verl_core.config.effective import engines_apart, ranks_per_sequence, settled, total_ranks
+from verl_core.config.catalogue import implementation
+from verl_core.config.effective import (
+    engines_apart,
+    ranks_per_sequence,
+    role_pools,
+    settled,
+    total_ranks,
+    trained_roles,
+    uses_rollout,
+)
 from verl_core.config.schema import RlxConfig
 from verl_core.controller import parity
 from verl_core.controller.accounting import Accounts, costs_of
@@ -18,12 +27,12 @@ from verl_core.controller.buffer import ReplayBuffer
 from verl_core.controller.executors import Executor, WorkerGroup
 from verl_core.controller.executors.base import placements
 from verl_core.controller.executors.local import LocalExecutor
+from verl_core.controller.flows import Flow, PolicyFlow, optimizer_steps
 from verl_core.controller.profiler import Profiler
 from verl_core.controller.roles import Role
-from verl_core.controller.rollouts import Rollout
+from verl_core.controller.rollouts import NoRollout, Rollout
 from verl_core.controller.saving import Progress, Saver
 from verl_core.controller.sources import GroupMaker, RolloutSource, val_sampling
-from verl_core.controller.update import Updater, optimizer_steps
 from verl_core.controller.validate import Validator
 from verl_core.data.dataset import PromptDataset
 from verl_core.data.loader import PromptLoader
@@ -57,18 +66,28 @@ class Generation:
 
     async def start(self, stack: AsyncExitStack) -> None:
         """Starts everything; `stack` ends it again, also after a failure half-way."""
-        self.scorers = ScorerPool(self.config.reward)
-        stack.callback(self.scorers.close)
-        executor = make_executor(self.config)
+        c = self.config
+        if uses_rollout(c):
+            self.scorers = ScorerPool(c.reward)
+            stack.callback(self.scorers.close)
+        executor = make_executor(c)
         stack.push_async_callback(executor.close)
-        self.groups: dict[str, WorkerGroup] = await executor.start(
-            self.config, placements(self.config), self.model_folder, self.blank
-        )
+        self.groups: dict[str, WorkerGroup] = await executor.start(c, placements(c), self.model_folder, self.blank)
+        self.roles = {
+            name: Role(name, self.groups[pool], ranks_per_sequence(c.critic if name == "critic" else c.actor))
+            for name, pool in role_pools(c).items()
+            if name != "rollout"
+        }
+        self.actor = self.roles["actor"]
+        self.rollout: Rollout | NoRollout = NoRollout()
+        if uses_rollout(c):
+            await self._start_generating(stack)
+
+    async def _start_generating(self, stack: AsyncExitStack) -> None:
         c = self.config
         if engines_apart(c):
             trainer, tells = self.groups[c.actor.pool], self.groups[settled(c.rollout.pool)].tells()
             await trainer.scatter("connect", [(tells,), *[((),)] * (trainer.size - 1)])
-        self.actor = Role("actor", self.groups[c.actor.pool], ranks_per_sequence(c.actor))
         self.rollout = Rollout(self.groups[settled(c.rollout.pool)], self.groups[c.actor.pool], c)
         stack.push_async_callback(self.rollout.close)
         self.client = RolloutClient(self.rollout.generate)
@@ -125,18 +144,13 @@ class Run:
         for part in prompts.values():
             self.generation.scorers.check(part.data_sources)
         self.rollout = self.generation.rollout
-        pools = self.generation.groups
-        critic = ref = None
-        if c.critic.enable:
-            critic = Role("critic", pools[settled(c.critic.pool)], ranks_per_sequence(c.critic))
-        if self._own_reference():
-            ref = Role("ref", pools[settled(c.ref.pool)], ranks_per_sequence(c.actor))
-        self.accounts = Accounts([role for role in (self.generation.actor, ref, critic) if role], pools)
+        pools, roles = self.generation.groups, self.generation.roles
+        self.accounts = Accounts(list(roles.values()), pools)
         for role in self.accounts.roles:
             role.costs = costs_of(c, role.name, self.generation.model_folder)
             role.share_prompt = c.actor.share_prompt
         self.profiler = Profiler(c.trainer, pools, self.run_dir)
-        trained = [self.generation.actor, *([critic] if critic else [])]
+        trained = [roles[name] for name in trained_roles(c)]
         for role in trained:
             await role.plan_schedule(optimizer_steps(c, self.total_steps, role.name))
             trains, has = await role.parameter_counts()
@@ -146,13 +160,14 @@ class Run:
 
         self.source = RolloutSource(c, loader, self.generation.maker, self.buffer)
         stack.push_async_callback(self.source.close)
-        self.updater = Updater(c, self.generation.actor, ref, critic)
+        self.flow: Flow = (implementation("algorithm", c.algorithm.name) or PolicyFlow)(c, roles)
         store = CheckpointStore(self.run_dir / "checkpoints", c.trainer.max_ckpt_to_keep)
-        self.saver = Saver(store, trained, loader, self.buffer, self.updater)
+        self.saver = Saver(store, trained, loader, self.buffer, self.flow)
         resume_step = await self._restore(store, say)
 
-        await self.rollout.push_weights(self.progress.version)
-        self.updater.old_from_rollout = await self._hold_parity(dataset)
+        if uses_rollout(c):
+            await self.rollout.push_weights(self.progress.version)
+            self.flow.old_from_rollout = await self._hold_parity(dataset)
         await self.accounts.start()
         self.records.start(self._hardware(), {k: p.content_hash() for k, p in prompts.items()}, resume_step)
         self._trackers = build_trackers(
@@ -162,9 +177,6 @@ class Run:
     @property
     def stop_requested(self) -> bool:
         return self._stop()
-
-    def _own_reference(self) -> bool:
-        return any("ref" in p.roles for p in placements(self.config))
 
     async def _restore(self, store: CheckpointStore, say: Callable[[str], None]) -> int | None:
         """Step of the checkpoint the run goes on from; -1 when --resume found none; None for a new run."""
@@ -190,12 +202,13 @@ class Run:
     async def _hold_parity(self, dataset: PromptDataset) -> bool:
         """Runs the gate and says whether old log-probs are the engine's."""
         c, g = self.config, self.generation
+        assert isinstance(g.rollout, Rollout)
         dtypes = await g.rollout.dtypes()
         measured = None
         if c.trainer.parity != "off":
             measured = await parity.measure(c, dataset, g.client.generate, g.actor, dtypes)
             parity.enforce(measured, c)
-        return parity.engine_serves(c, dtypes, measured, self.updater.old_from_rollout)
+        return parity.engine_serves(c, dtypes, measured, self.flow.old_from_rollout)
 
     def _hardware(self) -> dict[str, Any]:
         platform = current(self.config.trainer.device)

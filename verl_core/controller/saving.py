@@ -10,8 +10,8 @@ from typing import Any
 from verl_core.checkpoint.store import CheckpointStore
 from verl_core.config.errors import UserError
 from verl_core.controller.buffer import ReplayBuffer, Slot
+from verl_core.controller.flows import Flow
 from verl_core.controller.roles import Role
-from verl_core.controller.update import Updater
 from verl_core.data.loader import PromptLoader
 
 
@@ -30,9 +30,9 @@ class Saver:
     """Saves and restores everything a run needs to continue as if it had never stopped."""
 
     def __init__(
-        self, store: CheckpointStore, roles: list[Role], loader: PromptLoader, buffer: ReplayBuffer, updater: Updater
+        self, store: CheckpointStore, roles: list[Role], loader: PromptLoader, buffer: ReplayBuffer, flow: Flow
     ):
-        self.store, self.roles, self.loader, self.buffer, self.updater = store, roles, loader, buffer, updater
+        self.store, self.roles, self.loader, self.buffer, self.flow = store, roles, loader, buffer, flow
         self.saved_step = 0  # step of the newest checkpoint; a run that has taken no step has nothing to save
 
     async def save(self, progress: Progress) -> None:
@@ -40,12 +40,7 @@ class Saver:
         with self.store.saving(progress.step, need) as folder:
             for role in self.roles:
                 await role.save(str(folder))
-            trainer = progress.state() | {
-                "kl_control": self.updater.kl_control.state(),
-                "entropy_control": self.updater.entropy_control.state(),
-                "old_from_rollout": self.updater.old_from_rollout,
-            }
-            _write(folder / "trainer.json", trainer)
+            _write(folder / "trainer.json", progress.state() | self.flow.state())
             _write(folder / "loader.json", self.loader.state())
             (folder / "buffer").mkdir()
             _write(folder / "buffer" / "groups.json", self.buffer.state())
@@ -62,9 +57,7 @@ class Saver:
             raise UserError(f"checkpoint {folder} cannot be read: {error}", "choose another step of the run") from error
         progress.step, progress.version = trainer["step"], trainer["version"]
         self.saved_step = progress.step
-        self.updater.kl_control.load_state(trainer["kl_control"])
-        self.updater.entropy_control.load_state(trainer.get("entropy_control", {}))
-        self.updater.old_from_rollout = trainer.get("old_from_rollout")
+        self.flow.load_state(trainer)
         self.loader.load_state(loader)
         for role in self.roles:
             await role.load(str(folder))

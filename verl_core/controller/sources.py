@@ -1,5 +1,5 @@
-"""Sources feed the buffer with scored groups. `RolloutSource` generates them; a `DatasetSource` (demonstrations,
-preference pairs) needs no engine."""
+"""Sources feed the buffer with groups. `RolloutSource` generates and scores them; `DatasetSource` (demonstrations,
+preference pairs) reads them, and needs no engine."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
+from typing import Protocol
 
 from verl_core.batch import Trajectory
 from verl_core.config.effective import advantage_needs
@@ -14,6 +15,7 @@ from verl_core.config.schema import RlxConfig
 from verl_core.controller.buffer import ReplayBuffer, Slot
 from verl_core.controller.seeds import draw_seed
 from verl_core.data.dataset import PromptRow
+from verl_core.data.examples import ExampleDataset
 from verl_core.data.loader import PromptLoader
 from verl_core.rewards.overlong import overlong_penalty
 from verl_core.rewards.pool import ScoreRequest, ScorerPool, Verdict
@@ -60,6 +62,39 @@ class GroupMaker:
 
 def _judgement(verdict: Verdict) -> dict:
     return {"acc": verdict.acc, "pred": verdict.pred, "score_error": verdict.error}
+
+
+class Source(Protocol):
+    """Feeds the buffer."""
+
+    loader: PromptLoader
+
+    def dispatch(self, step: int) -> None:
+        """Starts one training batch; its groups arrive in the buffer."""
+        ...
+
+    def start(self, slot: Slot) -> None:
+        """Starts making the group of one slot, again where a checkpoint has it pending."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class DatasetSource:
+    """Hands out the groups that a data set has."""
+
+    def __init__(self, loader: PromptLoader, dataset: ExampleDataset, buffer: ReplayBuffer):
+        self.loader, self.dataset, self.buffer = loader, dataset, buffer
+
+    def dispatch(self, step: int) -> None:
+        for row in self.loader.next():
+            self.start(self.buffer.open(row, step))
+
+    def start(self, slot: Slot) -> None:
+        self.buffer.put(slot.row.uid, self.dataset.group(slot.row))
+
+    async def close(self) -> None:
+        """Nothing is under way."""
 
 
 class RolloutSource:

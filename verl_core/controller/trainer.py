@@ -1,7 +1,7 @@
 """The top loop: one trainer for every algorithm and every mode.
 
 A mode changes only when the buffer hands out groups and when weights are pushed; every call to a rank is awaited, so an
-overlapping mode needs no other loop. Hot path: `train` here → `Updater` (update.py) → `TrainEngine.step` on each rank.
+overlapping mode needs no other loop. Hot path: `train` here → `Flow` (flows/) → `TrainEngine.step` on each rank.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ async def train(run: Run) -> None:
         run.keep_rollouts(batch, step)  # first of all: whatever fails below, the answers are there to look at
         metrics = scoring(batch, step)
 
-        batch = await run.updater.prepare(batch, timer)
-        metrics |= run.updater.advantage(batch)
-        metrics |= await run.updater.update(batch, step, timer)
+        batch = await run.flow.prepare(batch, timer)
+        metrics |= run.flow.advantage(batch)
+        metrics |= await run.flow.update(batch, step, timer)
         metrics |= batch_metrics(batch)
 
         with timer.phase("update_weights"):

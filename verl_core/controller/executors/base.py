@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from verl_core.config.effective import uses_reference
+from verl_core.config.effective import role_pools
 from verl_core.config.schema import RlxConfig
 
 if TYPE_CHECKING:
@@ -25,15 +25,8 @@ class Placement:
 
 
 def placements(config: RlxConfig) -> list[Placement]:
-    """The pools that have work, in the order of cluster.pools, from an effective configuration.
-
-    The reference lives inside the actor's engine, as a snapshot, when both are on one pool.
-    """
-    where = {"actor": config.actor.pool, "rollout": config.rollout.pool}
-    if uses_reference(config) and config.ref.pool != config.actor.pool:
-        where["ref"] = config.ref.pool
-    if config.critic.enable:
-        where["critic"] = config.critic.pool
+    """The pools that have work, in the order of cluster.pools, from an effective configuration."""
+    where = role_pools(config)
     spans = 1 if config.rollout.engine == "hf" else config.rollout.tensor_model_parallel_size
     plan = []
     for name, pool in config.cluster.pools.items():

@@ -1,11 +1,11 @@
-"""From a batch of scored groups to new weights: old log-probs, reference log-probs and values, then the advantage, then
-the mini-batches of each epoch."""
+"""The policy-gradient flow: old log-probs, reference log-probs and values, then the advantage, then the policy loss
+(and the critic's) on mini-batches."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,32 +15,30 @@ from verl_core.algorithms.advantages.reweight import reweighted
 from verl_core.algorithms.correction import correct, mask_not_finite
 from verl_core.algorithms.entropy import entropy_controller
 from verl_core.algorithms.kl import kl_controller, kl_estimate
-from verl_core.algorithms.loss import Loss, Need, Totals
+from verl_core.algorithms.loss import Loss, Need
 from verl_core.algorithms.losses import PolicyLoss, ValueLoss
 from verl_core.algorithms.mismatch import finished, mismatch
 from verl_core.algorithms.produced import produced
 from verl_core.batch import Batch
 from verl_core.config.effective import advantage_needs, settled, uses_reference
 from verl_core.config.rollout_correction import rejections_of, weights_of
-from verl_core.config.schema import ActorConfig, CriticConfig, RlxConfig
+from verl_core.config.schema import RlxConfig
+from verl_core.controller.flows.base import LOGP, Flow, critic_only_steps
 from verl_core.controller.roles import Role, together
 from verl_core.controller.seeds import draw_seed
 from verl_core.tracking.timing import Timer
 from verl_core.training.fsdp.metrics import join, values
 from verl_core.training.protocol import MicroBatching
 
-COUNTED = "/skipped_steps"  # adds up over the optimizer steps of a batch; every other metric is averaged
-LOGP, SQUARE, VALUES = frozenset({Need.LOGP}), frozenset({Need.SUM_P_SQ}), frozenset({Need.VALUES})
+SQUARE, VALUES = frozenset({Need.SUM_P_SQ}), frozenset({Need.VALUES})
 
 
-class Updater:
-    """Everything that turns a batch into optimizer steps."""
+class PolicyFlow(Flow):
+    """Everything that turns a batch of scored answers into optimizer steps."""
 
-    old_from_rollout: bool | None = None
-    """Take old log-probs from the engine; set by whoever has held the parity gate, or from a checkpoint."""
-
-    def __init__(self, config: RlxConfig, actor: Role, ref: Role | None, critic: Role | None):
-        self.config, self.actor, self.ref, self.critic = config, actor, ref, critic
+    def __init__(self, config: RlxConfig, roles: Mapping[str, Role]):
+        super().__init__(config, roles)
+        self.critic = roles.get("critic")
         self.kl_control = kl_controller(config.algorithm.kl_ctrl)
         self.entropy_control = entropy_controller(config.actor.entropy_ctrl, config.actor.entropy_coeff)
         self.square = "sum_p_sq" in advantage_needs(config)
@@ -49,13 +47,24 @@ class Updater:
         self.weights = weights_of(config.algorithm.rollout_correction)
         self.rejections = rejections_of(config.algorithm.rollout_correction)
 
+    def state(self) -> dict[str, Any]:
+        return super().state() | {
+            "kl_control": self.kl_control.state(),
+            "entropy_control": self.entropy_control.state(),
+        }
+
+    def load_state(self, state: Mapping[str, Any]) -> None:
+        super().load_state(state)
+        self.kl_control.load_state(state["kl_control"])
+        self.entropy_control.load_state(state.get("entropy_control", {}))
+
     async def prepare(self, batch: Batch, timer: Timer) -> Batch:
         """Adds old_logp_N and, where the algorithm needs them, ref_logp_N and values_N. Tokens for which the engine
         gave no finite log-prob leave mask_N."""
         mask_not_finite(batch)
         work = [(self.actor, self._old_logp(batch, timer))]
         if uses_reference(self.config):
-            work.append((self.ref or self.actor, self._ref_logp(batch, timer)))
+            work.append((self.roles.get("ref", self.actor), self._ref_logp(batch, timer)))
         if self.critic is not None:
             work.append((self.critic, self._values(batch, self.critic, timer)))
         await together(*work)
@@ -76,12 +85,7 @@ class Updater:
             batch.add(old_logp_N=out[Need.LOGP])
 
     async def _ref_logp(self, batch: Batch, timer: Timer) -> None:
-        c = self.config
-        micro = MicroBatching(c.ref.log_prob_micro_batch_size_per_gpu, c.ref.log_prob_max_token_len_per_gpu)
-        with timer.phase("ref"):
-            role, snapshot = (self.ref, None) if self.ref else (self.actor, "ref")
-            out = await role.forward(batch, LOGP, c.rollout.temperature, micro, snapshot)
-        batch.add(ref_logp_N=out[Need.LOGP])
+        batch.add(ref_logp_N=await self.reference_logp(batch, timer))
 
     async def _values(self, batch: Batch, critic: Role, timer: Timer) -> None:
         with timer.phase("values"):
@@ -113,9 +117,9 @@ class Updater:
         policy_loss = replace(policy_loss, entropy_coeff=self.entropy_control.coef)
         work = []
         if self.critic is not None:
-            work.append((self.critic, self._epochs(self.critic, self.value_loss, batch, step, timer)))
+            work.append((self.critic, self.epochs(self.critic, self.value_loss, batch, step, timer)))
         if step > critic_only_steps(self.config):
-            work.append((self.actor, self._epochs(self.actor, policy_loss, batch, step, timer)))
+            work.append((self.actor, self.epochs(self.actor, policy_loss, batch, step, timer)))
         for part in await together(*work):
             metrics |= part
         if "actor/entropy" in metrics:
@@ -142,47 +146,9 @@ class Updater:
         batch.add(correction_N=factor_N)
         return replace(self.policy_loss, corrected=True), metrics | corrected
 
-    async def _epochs(self, role: Role, loss: Loss, batch: Batch, step: int, timer: Timer) -> dict[str, float]:
-        settings = settings_of(self.config, role.name)
-        seen: dict[str, list[float]] = defaultdict(list)
-        first = True
-        with timer.phase(f"update_{role.name}"):
-            for epoch in range(settled(settings.ppo_epochs)):
-                for mini in self._mini_batches(batch, settled(settings.ppo_mini_batch_size), step, epoch):
-                    totals = Totals.of(mini)
-                    if totals.tokens == 0:
-                        continue  # nothing was produced: an update would be 0/0
-                    if isinstance(loss, PolicyLoss):
-                        loss.mark(mini, draw_seed(self.config.trainer.seed, "policy_loss", step, epoch))
-                    # Before the first step the weights are still those that sampled: only there is the mismatch pure.
-                    measure = first and self.old_from_rollout
-                    this = replace(loss, log_mismatch=True) if measure and isinstance(loss, PolicyLoss) else loss
-                    for name, value in (await role.step(mini, this, totals)).items():
-                        seen[name].append(value)
-                    first = False
-        return {name: sum(v) if name.endswith(COUNTED) else sum(v) / len(v) for name, v in seen.items()}
-
-    def _mini_batches(self, batch: Batch, mini_prompts: int, step: int, epoch: int) -> Iterator[Batch]:
-        order = torch.arange(batch.P)
-        if self.config.actor.shuffle:
-            generator = torch.Generator().manual_seed(draw_seed(self.config.trainer.seed, "mini", step, epoch))
-            order = torch.randperm(batch.P, generator=generator)
-        for prompts in order.split(mini_prompts):
-            yield batch.select(torch.isin(batch.group_S, prompts).nonzero()[:, 0])
-
-
-def settings_of(config: RlxConfig, role: str) -> ActorConfig | CriticConfig:
-    return config.critic if role == "critic" else config.actor
-
-
-def optimizer_steps(config: RlxConfig, total_steps: int, role: str) -> int:
-    """Optimizer steps a role takes in the whole run: what its learning-rate schedule spans."""
-    settings = settings_of(config, role)
-    mini_batches = -(-config.data.train_batch_size // settled(settings.ppo_mini_batch_size))
-    per_step = mini_batches * settled(settings.ppo_epochs)
-    return per_step * (total_steps - (critic_only_steps(config) if role == "actor" else 0))
-
-
-def critic_only_steps(config: RlxConfig) -> int:
-    """The first steps, in which the actor waits for the critic; 0 where there is none to wait for."""
-    return config.trainer.critic_warmup if config.critic.enable else 0
+    def loss_for(self, loss: Loss, mini: Batch, step: int, epoch: int, first: bool) -> Loss:
+        if not isinstance(loss, PolicyLoss):
+            return loss
+        loss.mark(mini, draw_seed(self.config.trainer.seed, "policy_loss", step, epoch))
+        # Before the first step the weights are still those that sampled: only there is the mismatch pure.
+        return replace(loss, log_mismatch=True) if first and self.old_from_rollout else loss
