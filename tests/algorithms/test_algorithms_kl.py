@@ -2,8 +2,10 @@ import math
 
 import pytest
 import torch
+from algorithms_examples import batch_of
 
-from verl_core.algorithms.kl import ESTIMATORS, AdaptiveKl, FixedKl, full_kl, kl_controller, kl_estimate
+from verl_core.algorithms.kl import ESTIMATORS, AdaptiveKl, FixedKl, full_kl, kl_controller, kl_estimate, mean_kl
+from verl_core.algorithms.produced import produced
 from verl_core.config import catalogue
 from verl_core.config.schema import KlCtrlConfig
 
@@ -113,6 +115,15 @@ def test_full_vocabulary_with_tokens_that_are_excluded():
 def test_unknown_name():
     with pytest.raises(ValueError, match="unknown KL estimator 'full'"):
         kl_estimate("full", torch.zeros(1), torch.zeros(1))
+
+
+def test_the_mean_kl_of_a_step_by_hand():
+    """Two tokens of 1 and 2, one of 4, none: means 1.5 and 4 over two sequences; nothing under mask 0 is looked at."""
+    batch = batch_of([[0, 1, 1], [1], [0]])
+    at = produced(batch)
+    assert mean_kl(at.pick(torch.tensor([math.nan, 1.0, 2.0, 4.0, math.inf])), at) == (2.75, 2)
+    for empty in (batch_of([[0]]), batch_of([])):
+        assert mean_kl(torch.zeros(0), produced(empty)) == (0.0, 0)
 
 
 def test_fixed_coefficient_stays():

@@ -1,6 +1,7 @@
 """What single algorithms ask of the update and of the source of answers, on a real rank."""
 
 import asyncio
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,6 +69,26 @@ def test_the_optimal_token_baseline_gets_the_sums_of_squared_probabilities(model
     assert (square_N[batch["mask_N"]] > 0).all()
     assert torch.equal(batch["old_logp_N"], batch["rollout_logp_N"]) == from_engine
     assert batch["advantages_N"].any()
+
+
+@pytest.mark.parametrize("empty", [False, True])
+def test_what_is_no_log_prob_does_not_reach_the_coefficient_of_the_kl(model: Path, empty):
+    """Cases A2, A14: the engine's NaN stays in the column when its token leaves the mask, and a step may have nothing
+    but such tokens; 0 x NaN would be the coefficient for the rest of the run."""
+    words = ["algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.type=adaptive", "algorithm.kl_ctrl.target_kl=0.1"]
+
+    async def work(flow):
+        flow.old_from_rollout = True
+        batch = answers(3, 4)
+        batch["rollout_logp_N"][batch["mask_N"] if empty else batch["mask_N"].nonzero()[0]] = torch.nan
+        before = flow.kl_control.coef
+        metrics = flow.advantage(await flow.prepare(batch, Timer()))
+        return before, flow.kl_control.coef, metrics["actor/reward_kl_penalty"], batch["advantages_N"]
+
+    before, after, kl, advantages_N = on_a_rank(tiny_config("smoke", *words), model, work)
+    assert math.isfinite(kl) and math.isfinite(after)
+    assert (kl == 0) == (before == after) == empty
+    assert advantages_N.isfinite().all()
 
 
 def test_an_algorithm_without_need_of_them_does_not_pay_for_them(model: Path):

@@ -12,6 +12,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from verl_core.algorithms.produced import Produced
 from verl_core.config.schema import KlCtrlConfig
 
 Estimator = Callable[[Tensor, Tensor], Tensor]
@@ -89,6 +90,13 @@ def kl_estimate(name: str, logp: Tensor, ref_logp: Tensor) -> Tensor:
     if name not in ESTIMATORS:
         raise ValueError(f"unknown KL estimator {name!r}; there are {', '.join(ESTIMATORS)}")
     return ESTIMATORS[name](logp, ref_logp)
+
+
+def mean_kl(kl_M: Tensor, at: Produced) -> tuple[float, int]:
+    """Mean over sequences of each one's mean, nats a token, and how many sequences produced something to measure."""
+    has_S = at.count_S > 0
+    kl_S = at.per_sequence(kl_M.double())[has_S] / at.count_S[has_S]
+    return (float(kl_S.mean()) if len(kl_S) else 0.0), len(kl_S)
 
 
 class KlController(Protocol):

@@ -14,7 +14,7 @@ from verl_core.algorithms.advantages import compute_advantage, token_rewards
 from verl_core.algorithms.advantages.reweight import reweighted
 from verl_core.algorithms.correction import correct, mask_not_finite
 from verl_core.algorithms.entropy import entropy_controller
-from verl_core.algorithms.kl import kl_controller, kl_estimate
+from verl_core.algorithms.kl import kl_controller, kl_estimate, mean_kl
 from verl_core.algorithms.loss import Loss, Need
 from verl_core.algorithms.losses import PolicyLoss, ValueLoss
 from verl_core.algorithms.mismatch import finished, mismatch
@@ -100,10 +100,10 @@ class PolicyFlow(Flow):
         if self.config.algorithm.use_kl_in_reward:
             coef = self.kl_control.coef
             kl_N = kl_estimate(self.config.algorithm.kl_penalty, batch["old_logp_N"], batch["ref_logp_N"])
-            mask_N = batch["mask_N"]
-            mean_kl = float((batch.sum_S(kl_N * mask_N) / batch.sum_S(mask_N.float()).clamp(min=1)).mean())
-            self.kl_control.update(mean_kl, batch.S)
-            metrics = {"actor/reward_kl_penalty": mean_kl, "actor/reward_kl_penalty_coeff": coef}
+            at = produced(batch)
+            kl, sequences = mean_kl(at.pick(kl_N), at)
+            self.kl_control.update(kl, sequences)
+            metrics = {"actor/reward_kl_penalty": kl, "actor/reward_kl_penalty_coeff": coef}
         batch.add(token_reward_N=token_rewards(batch, coef, kl_N))
         compute_advantage(settled(self.config.algorithm.adv_estimator), batch, self.config.algorithm)
         return metrics
