@@ -22,6 +22,11 @@ class Need(StrEnum):
     ENTROPY = "entropy_N"  # entropy of the distribution token i was drawn from, nats
     SUM_P_SQ = "sum_p_sq_N"  # sum of the squared probabilities of that distribution; carries no gradient
     VALUES = "values_N"  # the value head's output before token i is produced
+    TOPK_IDS = "topk_ids_NK"  # the k likeliest tokens of that distribution, likeliest first; int32, no gradient
+    TOPK_LOGP = "topk_logp_NK"  # their log-probs; no gradient
+    GIVEN = "given_logp_NK"  # log-probs of the tokens in teacher_ids_NK, which the batch brings
+    FULL_KL = "full_kl_N"  # KL(that distribution, the reference's), over the whole vocabulary, nats
+    HIDDEN = "hidden_ND"  # what the output layer makes that distribution from, in the dtype of computing; no gradient
 
 
 @dataclass(frozen=True)

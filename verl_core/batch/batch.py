@@ -2,7 +2,8 @@
 sending treat every column alike and a new need is only a new column.
 
 Axes: `_N` one entry a token (all sequences one after the other), `_S` one a sequence, `_P` one a prompt (the index
-space of group_S), `_blob` a Python list with one object a sequence. Further dimensions may follow the first.
+space of group_S), `_blob` a Python list with one object a sequence. Further dimensions may follow the first, each with
+a letter of its own or without: `_NK`.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from torch import Tensor
 
 def axis_of(name: str) -> str:
     """N, S, P or blob, from a column's name. Raises ValueError for any other ending."""
-    axis = name.rsplit("_", 1)[-1]
+    ending = name.rsplit("_", 1)[-1]
+    axis = ending[:1] if ending.isalpha() and ending.isupper() else ending
     if axis not in ("N", "S", "P", "blob"):
         raise ValueError(f"column {name!r} does not end in its axis (_N, _S, _P or _blob)")
     return axis

@@ -37,17 +37,25 @@ def token_stats(
     """Log-prob of ids_K under softmax(head(hidden) / temperature) and, when asked for, the entropy of that
     distribution in nats and its sum of squared probabilities. The first two are differentiable. With more than one
     chunk the logits are computed again in the backward pass."""
-    rows = max(1, chunk_elements // vocabulary)
-    if len(ids_K) <= rows:
-        return Stats(*_stats(hidden_KD, ids_K, head, temperature, entropy, square))
-    parts = [
-        checkpoint(
-            _stats, hidden, ids, head, temperature, entropy, square, use_reentrant=False, preserve_rng_state=False
-        )
-        for hidden, ids in zip(hidden_KD.split(rows), ids_K.split(rows), strict=True)
-    ]
-    whole = [None if column[0] is None else torch.cat(column) for column in zip(*parts, strict=True)]
-    return Stats(*whole)  # type: ignore[arg-type]  # log-probs are never None
+
+    def stats(hidden_KD: Tensor, ids_K: Tensor) -> tuple[Tensor | None, ...]:
+        return _TokenStats.apply(head(hidden_KD), ids_K, temperature, entropy, square)
+
+    found = in_chunks(stats, chunk_elements // vocabulary, hidden_KD, ids_K)
+    return Stats(*found)  # type: ignore[arg-type]  # log-probs are never None
+
+
+def in_chunks(
+    function: Callable[..., tuple[Tensor | None, ...]], rows: int, *inputs: Tensor
+) -> tuple[Tensor | None, ...]:
+    """What `function` makes of inputs [K, ...], so many rows at a time (at least one). With more than one chunk, each
+    is computed again in the backward pass."""
+    rows = max(1, rows)
+    if len(inputs[0]) <= rows:
+        return function(*inputs)
+    chunks = zip(*(x.split(rows) for x in inputs), strict=True)
+    parts = [checkpoint(function, *chunk, use_reentrant=False, preserve_rng_state=False) for chunk in chunks]
+    return tuple(None if part[0] is None else torch.cat(part) for part in zip(*parts, strict=True))
 
 
 def fused_token_stats(
@@ -58,12 +66,6 @@ def fused_token_stats(
 
     logp_K, entropy_K, square_K = LinearStats.apply(hidden_KD, weight_VD, ids_K, scale, entropy, square)
     return Stats(logp_K, entropy_K if entropy else None, square_K if square else None)
-
-
-def _stats(
-    hidden_KD: Tensor, ids_K: Tensor, head: Head, temperature: float, entropy: bool, square: bool
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    return _TokenStats.apply(head(hidden_KD), ids_K, temperature, entropy, square)
 
 
 class _TokenStats(torch.autograd.Function):

@@ -36,9 +36,15 @@ class EngineState:
 
 class TrainEngine(Protocol):
     def forward(
-        self, batch: Batch, want: frozenset[Need], temperature: float = 1.0, micro: MicroBatching | None = None
+        self,
+        batch: Batch,
+        want: frozenset[Need],
+        temperature: float = 1.0,
+        micro: MicroBatching | None = None,
+        k: int = 0,
     ) -> dict[Need, Tensor]:
-        """Per-token quantities without gradient, in the order of the batch, float32 on the CPU. Shapes [N]."""
+        """Per-token quantities without gradient, in the order of the batch, on the CPU; [N] float32 where `Need` says
+        nothing else. `k`: how many of the likeliest tokens. `Need.FULL_KL` is from the snapshot "ref"."""
         ...
 
     def step(self, batch: Batch, loss: Loss, totals: Totals) -> dict[str, float]:

@@ -33,9 +33,10 @@ from verl_core.training.fsdp.activation import offload_layers, recompute_layers
 from verl_core.training.fsdp.compiling import compile_layers
 from verl_core.training.fsdp.half import HalfCopies
 from verl_core.training.fsdp.layout import arrange
-from verl_core.training.fsdp.network import HALF, TokenNetwork, on_tokens
+from verl_core.training.fsdp.network import HALF, READS, TokenNetwork, on_tokens
 from verl_core.training.fsdp.optim import build_optimizers, clip_and_step, needs_total_steps, set_learning_rates
-from verl_core.training.fsdp.packed_input import PackedInput
+from verl_core.training.fsdp.packed_input import PackedInput, filler
+from verl_core.training.fsdp.reference import with_reference
 from verl_core.training.fsdp.shard import fsdp_modules, full, reduces_in_backward, reshard, shard
 from verl_core.training.fsdp.state import check_names, copy_into, load_optimizers, optimizer_steps, optimizer_tensors
 from verl_core.training.protocol import EngineState, MicroBatching
@@ -146,28 +147,35 @@ class FsdpEngine:
 
     @torch.no_grad()
     def forward(
-        self, batch: Batch, want: frozenset[Need], temperature: float = 1.0, micro: MicroBatching | None = None
+        self,
+        batch: Batch,
+        want: frozenset[Need],
+        temperature: float = 1.0,
+        micro: MicroBatching | None = None,
+        k: int = 0,
     ) -> dict[Need, Tensor]:
         self._bring_back(frozenset({"params"}))
+        batch, ref_head = with_reference(self, batch, want, micro)
         self.network.eval()
-        out = {need: torch.zeros(batch.N, device=self.platform.device) for need in want}
+        out = {need: self.network.column(need, batch, k, self.compute_dtype, self.platform.device) for need in want}
         with self._computing():
-            for index, x in self._inputs(batch, micro):
+            for index, x in self._inputs(batch, micro, want):
                 with part("micro_batch"):
-                    found = on_tokens(self.network(x, want, temperature), x, want)
+                    found = on_tokens(self.network(x, want, temperature, k, ref_head), x, want)
                     if index is not None:
                         place_N = sent(batch.token_index(torch.tensor(index)), self.platform.device)
-                        for need in want:
-                            out[need].index_copy_(0, place_N, found[need].float())
+                        for need, value_N in out.items():
+                            value_N.index_copy_(0, place_N.to(value_N.device), found[need].to(value_N))
         reshard(self.network)
         return {need: value_N.cpu() for need, value_N in out.items()}
 
     def step(self, batch: Batch, loss: Loss, totals: Totals) -> dict[str, float]:
         self._bring_back(EVERYTHING)
+        read, ref_head = with_reference(self, batch, loss.needs)
         self.network.train()
         try:
             with self._computing():
-                parts = self._accumulate(batch, loss, totals)
+                parts = self._accumulate(batch, loss, totals, read, ref_head)
             with part("optimizer"):
                 lr = self._schedule()
                 if self.layout:
@@ -190,16 +198,18 @@ class FsdpEngine:
         """Whether this rank speaks for those that split its rows: they all compute the same loss and quantities."""
         return self.split is None or self.split.rank == 0
 
-    def _accumulate(self, batch: Batch, loss: Loss, totals: Totals) -> list[dict[str, Metric]]:
-        """Forward and backward of every micro-batch; gradients are reduced over ranks in each one's backward, or in the
-        last one's."""
+    def _accumulate(
+        self, batch: Batch, loss: Loss, totals: Totals, read: Batch, ref_head: Mapping[str, Tensor] | None
+    ) -> list[dict[str, Metric]]:
+        """Forward, on the micro-batches of `read`, and backward; gradients are reduced over ranks in each one's
+        backward, or in the last one's."""
         parts: list[dict[str, Metric]] = []
-        for (index, x), last in with_last(self._inputs(batch, None)):
+        for (index, x), last in with_last(self._inputs(read, None, loss.needs)):
             reduces_in_backward(self.network, last or self.reduce_each, last)
             for module in fsdp_modules(self.network):
                 module.set_reshard_after_backward(last or self.reshard_between, recurse=False)
             with part("micro_batch"):
-                out = self.network(x, loss.needs, loss.temperature)
+                out = self.network(x, loss.needs, loss.temperature, ref_head=ref_head)
                 if index is None:
                     _zero(out).backward()
                     continue
@@ -219,7 +229,9 @@ class FsdpEngine:
         self.updates += 1
         return self.optimizers[-1].param_groups[0]["lr"]
 
-    def _inputs(self, batch: Batch, micro: MicroBatching | None) -> Iterator[tuple[list[int] | None, PackedInput]]:
+    def _inputs(
+        self, batch: Batch, micro: MicroBatching | None, needs: frozenset[Need] = frozenset()
+    ) -> Iterator[tuple[list[int] | None, PackedInput]]:
         """Micro-batches as sequence indices and packed input. All ranks run equally many, since each runs
         collectives: a rank with fewer cuts its own further, and where it has not enough sequences repeats one of two
         tokens that counts for nothing (index None)."""
@@ -238,18 +250,19 @@ class FsdpEngine:
             indices = cut_further(indices, batch.length_S, count)
         whole = [list(range(batch.S))]
         for index in indices:
-            yield index, self._packed(batch if indices == whole else batch.select(index), rule)
+            yield index, self._packed(batch if indices == whole else batch.select(index), rule, needs)
         for _ in range(count - len(indices)):
-            yield None, self._packed(_filler(), rule)
+            yield None, self._packed(filler(batch), rule, needs)
 
-    def _packed(self, batch: Batch, rule: MicroBatching) -> PackedInput:
+    def _packed(self, batch: Batch, rule: MicroBatching, needs: frozenset[Need]) -> PackedInput:
         """Compiled layers see rows of four lengths only, the quarters of the token budget, where there is one. Ranks
         that split a row divide its length."""
         quarter = max(1, rule.tokens // 4) if self.compiled and rule.tokens else 1
         ranks = self.split.size if self.split else 1
         step = quarter * ranks if self.split is None or not self.split.gathers else -(-quarter // ranks) * ranks
         tokens = row_tokens(batch) if "shared_len_S" in batch else batch.N
-        return PackedInput.of(batch, self.platform.device, row=-(-tokens // step) * step, split=self.split)
+        columns = [READS[need] for need in needs & READS.keys()]
+        return PackedInput.of(batch, self.platform.device, -(-tokens // step) * step, self.split, columns)
 
     # --- weights --------------------------------------------------------------------------------------------------
 
@@ -333,9 +346,3 @@ def with_last[T](items: Iterable[T]) -> Iterator[tuple[T, bool]]:
             yield item, False
             item = following
         yield item, True
-
-
-def _filler() -> Batch:
-    """Two tokens, the second counted, so that every parameter takes part in the backward pass."""
-    columns = {"ids_N": torch.zeros(2, dtype=torch.int64), "mask_N": torch.tensor([False, True])}
-    return Batch(torch.tensor([2]), torch.tensor([0]), columns)

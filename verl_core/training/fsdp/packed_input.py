@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from verl_core.batch import Batch
+from verl_core.batch.batch import axis_of
 from verl_core.batch.shared_prompt import SharedRow
 from verl_core.models.packing import Packing, sent
 from verl_core.models.shared_prompt import SharedPacking
@@ -22,6 +24,7 @@ class PackedInput:
 
     `token_K` are the places on the N axis that quantities are wanted for (mask 1, not first in their sequence) and
     whose hidden state this rank has: what is known of token i comes from the hidden state at i-1, in row `hidden_K`.
+    `columns` are other columns of the batch at these places.
     """
 
     ids_1R: Tensor
@@ -32,11 +35,19 @@ class PackedInput:
     hidden_K: Tensor
     target_K: Tensor
     N: int
+    columns: dict[str, Tensor] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, batch: Batch, device: torch.device, row: int = 0, split: Split | None = None) -> PackedInput:
-        """Reads ids_N, mask_N and, where groups are to share, shared_len_S. `row`: length of the padded row, where it
-        is longer than its tokens; ranks that split it must divide it."""
+    def of(
+        cls,
+        batch: Batch,
+        device: torch.device,
+        row: int = 0,
+        split: Split | None = None,
+        columns: Collection[str] = (),
+    ) -> PackedInput:
+        """Reads ids_N, mask_N, `columns` and, where groups are to share, shared_len_S. `row`: length of the padded row,
+        where it is longer than its tokens; ranks that split it must divide it."""
         shared = SharedRow.of(batch) if "shared_len_S" in batch else None
         token_R = shared.token_R if shared else torch.arange(batch.N)
         place_N = shared.place_N if shared else token_R
@@ -66,7 +77,15 @@ class PackedInput:
             hidden_K=sent(hidden_K, device),
             target_K=sent(batch["ids_N"][token_K], device),
             N=batch.N,
+            columns={name: sent(batch[name][token_K], device) for name in columns},
         )
+
+
+def filler(batch: Batch) -> Batch:
+    """Two tokens with the columns of this batch, the second counted, so that every parameter takes part in the backward
+    pass."""
+    columns = {name: x.new_zeros(2, *x.shape[1:]) for name, x in batch.columns.items() if axis_of(name) == "N"}
+    return Batch(torch.tensor([2]), torch.tensor([0]), columns | {"mask_N": torch.tensor([False, True])})
 
 
 def _tails(padding: int, longest: int) -> list[int]:
