@@ -49,6 +49,11 @@ class Flow:
         none where nothing was produced."""
         raise NotImplementedError
 
+    async def measure(self, batch: Batch, timer: Timer) -> dict[str, float]:
+        """What the held-out examples of one source say of the present weights, which stay as they are: `loss`, and
+        `acc` where there is right and wrong. Logged as val/<name>/<source>; only of flows that read a data set."""
+        raise NotImplementedError
+
     def state(self) -> dict[str, Any]:
         """JSON: what the flow remembers from one step to the next."""
         return {"old_from_rollout": self.old_from_rollout}
