@@ -1,17 +1,32 @@
-"""Every registered algorithm and every option of its loss runs through the real command, in a few steps."""
+"""Every registered algorithm and every option of its loss runs for a few steps, and goes on after a stop as if there
+had been none. One of a family is started by the real command, all of them in the process of the tests."""
 
+import asyncio
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import records, run_dir_of
+from rlx import rundir
+from tests.e2e.conftest import Records, records, run_dir_of
 from verl_core.config.catalogue import names
+from verl_core.config.compose import resolve
+from verl_core.config.effective import effective
+from verl_core.controller.run import Run
+from verl_core.controller.trainer import train
+from verl_core.tracking.records import RunRecords
 from verl_core.tracking.registry import check_known
 
 EXTRA = {
     "ppo": ["algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.type=adaptive", "critic.ppo_epochs=2"],
     "grpo": ["actor.use_kl_loss=true", "actor.kl_loss_type=k2", "actor.entropy_coeff=0.01", "rollout.top_p=0.9"],
-    "dr_grpo": ["actor.ppo_mini_batch_size=2", "actor.shuffle=true", "actor.ppo_max_token_len_per_gpu=256"],
+    "dr_grpo": [
+        "actor.ppo_mini_batch_size=2",
+        "actor.shuffle=true",
+        "actor.ppo_micro_batch_size_per_gpu=null",
+        "actor.ppo_max_token_len_per_gpu=256",
+    ],
     "rloo": ["actor.ppo_epochs=2", "actor.loss_agg_mode=seq-mean-token-mean", "rollout.temperature=0.8"],
     "reinforce_plus_plus": ["actor.optim.optimizer=muon", "actor.optim.lr_scheduler_type=cosine"],
     "gspo": ["actor.ppo_mini_batch_size=2"],
@@ -33,38 +48,88 @@ EXTRA = {
     "tir_optimal_token_baseline": [],
     "pf_ppo": ["algorithm.pf_ppo.reweight_method=pow", "critic.ppo_epochs=2"],
 }
+FAMILIES = ("ppo", "grpo", "gspo", "remax")
+"""With a critic, with groups, with a loss of their own, with greedy answers: one of each by the real command."""
 WITH_CRITIC = {"ppo", "pf_ppo"}
-FAMILIES = {"ppo", "grpo", "dr_grpo", "rloo", "gspo", "remax", "clip_cov"}
-"""Whose runs are quick tests; the others differ from them in a function that tests/algorithms looks at."""
+
+LEAN = ["data.val_files=null", "data.train_max_samples=32", "trainer.save_freq=0", "trainer.parity=off"]
+"""Without what the runs by the command show already; a stop saves all the same."""
+
+
+@pytest.fixture
+def words(small, tmp_path: Path) -> Callable[[str], list[str]]:
+    """What follows `rlx` for two steps of an algorithm: `words("rloo")`."""
+    reward = tmp_path / "reward.py"  # differs from answer to answer, so that every advantage has something to say
+    reward.write_text(
+        "def compute_score(data_source, solution_str, ground_truth, **_):\n"
+        "    return {'score': len(solution_str) / 20, 'short': float(len(solution_str) < 9)}\n"
+    )
+
+    def made(name: str) -> list[str]:
+        keys = {"algorithm.name": name, "reward.custom_reward_function.path": reward}
+        return [*small("smoke", steps=2, **keys), *EXTRA[name]]
+
+    return made
+
+
+@pytest.fixture
+def train_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Records]:
+    """`rlx train` without a process of its own: `train_here(words, until=1)` stops before the second step."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(words: list[str], until: int | None = None, resume: bool = False) -> Records:
+        _, profile, *keys = words
+        resolved = resolve(profile, keys)
+        run_dir = rundir.start(resolved, resume, environment="")
+        config = effective(resolved.config)
+
+        async def work() -> None:
+            def stopped() -> bool:
+                return made.progress.step == until
+
+            async with AsyncExitStack() as stack:
+                made = Run(config, RunRecords(run_dir), config.model.path, resume, False, stopped)
+                await made.start(stack, print)
+                await train(made)
+                made.finish(0, "finished")
+
+        asyncio.run(work())
+        return records(run_dir)
+
+    return run
 
 
 def test_each_algorithm_has_a_run_here():
     assert set(names("algorithm", built=True)) == set(EXTRA)
 
 
-@pytest.mark.parametrize(
-    "name", [name if name in FAMILIES else pytest.param(name, marks=pytest.mark.slow) for name in sorted(EXTRA)]
-)
-def test_a_few_steps(rlx, small, tmp_path: Path, name: str):
-    reward = tmp_path / "reward.py"  # differs from answer to answer, so that every advantage has something to say
-    reward.write_text(
-        "def compute_score(data_source, solution_str, ground_truth, **_):\n"
-        "    return {'score': len(solution_str) / 20, 'short': float(len(solution_str) < 9)}\n"
-    )
-    keys = {"trainer.logger": "[console,jsonl,tensorboard]", "reward.custom_reward_function.path": reward}
-    words = small("smoke", steps=2, algorithm__name=name, **keys)
-    if name == "dr_grpo":
-        words.append("actor.ppo_micro_batch_size_per_gpu=null")
-    done = rlx(*words, *EXTRA[name])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_family_by_the_command(rlx, words, tmp_path: Path, name: str):
+    done = rlx(*words(name), "trainer.logger=[console,jsonl,tensorboard]")
     assert done.returncode == 0, done.stderr
-    lines = records(run_dir_of(tmp_path))
-    assert [line["step"] for line in lines] == [0, 1, 2]
-    check_known({key for line in lines for key in line} - {"step"})
-    assert all(line["actor/grad_norm"] > 0 and line["actor/skipped_steps"] == 0 for line in lines[1:])
-    assert ("critic/loss" in lines[1]) == (name in WITH_CRITIC)
-    if name == "ppo":
-        assert lines[1]["actor/reward_kl_penalty"] == pytest.approx(0, abs=1e-6)  # the reference is the start itself
-        assert lines[2]["actor/reward_kl_penalty_coeff"] < lines[1]["actor/reward_kl_penalty_coeff"]
-    if name == "grpo":
-        assert lines[2]["actor/kl_loss"] > 0
+    holds(name, records(run_dir_of(tmp_path)))
     assert list((run_dir_of(tmp_path) / "tensorboard").iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(EXTRA))
+def test_a_stopped_run_goes_on_as_the_unbroken_one(train_here, words, name: str):
+    lean = [*words(name), *LEAN]
+    unbroken = train_here([*lean, "trainer.experiment_name=unbroken"])
+    holds(name, unbroken)
+    assert train_here(lean, until=1) == unbroken[:1]
+    assert train_here(lean, resume=True) == unbroken
+
+
+def holds(name: str, lines: Records) -> None:
+    """What two steps of this algorithm log."""
+    first, second = lines[-2:]
+    assert (first["step"], second["step"]) == (1, 2)
+    check_known({key for line in lines for key in line} - {"step"})
+    assert all(line["actor/grad_norm"] > 0 and line["actor/skipped_steps"] == 0 for line in (first, second))
+    assert ("critic/loss" in first) == (name in WITH_CRITIC)
+    if name == "ppo":
+        assert first["actor/reward_kl_penalty"] == pytest.approx(0, abs=1e-6)  # the reference is the start itself
+        assert second["actor/reward_kl_penalty_coeff"] < first["actor/reward_kl_penalty_coeff"]
+    if name == "grpo":
+        assert second["actor/kl_loss"] > 0
