@@ -6,7 +6,7 @@
 
 in an environment with torch, numpy, ray and omegaconf. Inputs are dense: six answers of up to five tokens. Only what
 veRL defines well is kept: groups of two or more, tokens with mask 1, and for gpg rewards whose two definitions of alpha
-agree (docs/algorithms/advantages.md has the differences).
+agree (docs/algorithms.md has the differences). make_verl_losses.py has the losses.
 """
 
 import json
