@@ -1,0 +1,122 @@
+"""Whole runs of algorithms on the embedded task: held-out accuracy before and after, by algorithm and seed.
+
+    uv run python tests/benchmarks/algorithm_runs.py grpo rloo --seeds 1 2 3 --curve group.png
+    uv run python tests/benchmarks/algorithm_runs.py grpo smoke-ppo --seeds 1 actor.optim.lr=2e-4
+
+A name is an algorithm's or a profile's; words with `=` are keys for all runs. Prints one JSON line a run, with the
+command that does the same by itself; `seconds` are those of the RL steps. Only the first run of a seed warms the
+builtin model up, the others start from the folder that it left: the same model, 20 seconds sooner.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from pathlib import Path
+
+from verl_core.config.catalogue import entry
+from verl_core.config.compose import profile_names, resolve
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "rlx"]
+ENVIRON = os.environ | {"PYTHONPATH": f"{ROOT / 'cli'}{os.pathsep}{ROOT}"}
+KEYS = {"gdpo": ["algorithm.gdpo_reward_keys=[score]"]}
+"""What an algorithm has no default for."""
+
+
+def words_of(name: str) -> list[str]:
+    """A profile of that name, or the algorithm on the smallest profile that has what it needs."""
+    if name in profile_names():
+        return [name]
+    profile = "smoke-ppo" if "critic" in entry("algorithm", name).needs else "smoke"
+    return [profile, f"algorithm.name={name}", *KEYS.get(name, [])]
+
+
+class Runs:
+    """Runs in one folder, with the warmed-up models that they share."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self._models: dict[str, Path] = {}
+
+    def one(self, name: str, seed: int, more: list[str]) -> tuple[dict[str, object], Path]:
+        """The row of a run, and its folder. Ends the program with the run's own message where it fails."""
+        profile, *keys = [*words_of(name), *more, f"trainer.seed={seed}"]
+        config = resolve(profile, keys).config
+        start = f"{config.model.path} {config.warmup} {seed}"
+        warm = [f"model.path={self._models[start]}"] if start in self._models else []
+        run_dir = self.folder / "runs" / config.trainer.project_name / f"{name}-{seed}"
+        done = subprocess.run(
+            [*COMMAND, "train", profile, *keys, *warm, f"trainer.experiment_name={run_dir.name}", "--json"],
+            cwd=self.folder,
+            env=ENVIRON,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise SystemExit(f"{name}, seed {seed}: {done.stderr}")
+        if (run_dir / "warmup").exists():
+            self._models[start] = run_dir / "warmup"
+        summary = json.loads(done.stdout)
+        first, last = summary["val"]["first"], summary["val"]["last"]
+        row = {"algorithm": name, "seed": seed, "before": first, "accuracy": last, "steps": summary["steps"]}
+        row |= {"seconds": round(summary["seconds"]["steps"], 1), "command": " ".join(["rlx train", profile, *keys])}
+        return row, run_dir
+
+
+def draw(runs: dict[str, list[Path]], out: Path) -> None:
+    """Sampled reward and held-out accuracy by step: the mean over the seeds, shaded from the lowest to the highest."""
+    from matplotlib.figure import Figure
+
+    from verl_core.tracking.curves import load_run
+    from verl_core.tracking.plot import COLOURS, GRID
+
+    figure = Figure(figsize=(9, 3.6), dpi=90, layout="constrained")
+    reward, held_out = figure.subplots(1, 2, sharey=True)
+    for index, (name, folders) in enumerate(runs.items()):
+        loaded = [load_run(folder) for folder in folders]
+        colour, style = COLOURS[index % len(COLOURS)], ("-", "--")[index // len(COLOURS) % 2]
+        for axes, curves in (
+            (reward, [run.curve("critic/score/mean") for run in loaded]),
+            (held_out, [run.validation for run in loaded]),
+        ):
+            at_step = list(zip(*(curve.values for curve in curves), strict=True))
+            mean = [sum(values) / len(values) for values in at_step]
+            axes.plot(curves[0].steps, mean, style, color=colour, linewidth=1.4, label=name)
+            low, high = [min(values) for values in at_step], [max(values) for values in at_step]
+            axes.fill_between(curves[0].steps, low, high, color=colour, alpha=0.12, linewidth=0)
+    for axes, title in ((reward, "reward of sampled answers"), (held_out, "held-out accuracy, greedy")):
+        axes.set(title=title, xlabel="step", ylim=(0, 1.02))
+        axes.grid(color=GRID)
+        axes.spines[["top", "right"]].set_visible(False)
+    held_out.legend(frameon=False, fontsize=8, loc="lower right")
+    figure.savefig(out)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("words", nargs="+", metavar="NAME | KEY=VALUE")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
+    parser.add_argument("--curve", type=Path, help="picture to draw of all runs")
+    args = parser.parse_intermixed_args()
+    names, keys = [w for w in args.words if "=" not in w], [w for w in args.words if "=" in w]
+    if not os.environ.get("RLX_PYTHON"):
+        subprocess.run([*COMMAND, "env", "sync", "smoke"], env=ENVIRON, check=True, stdout=subprocess.DEVNULL)
+    folders: dict[str, list[Path]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        runs = Runs(Path(folder))
+        for name in names:
+            for seed in args.seeds:
+                row, run_dir = runs.one(name, seed, keys)
+                folders[name].append(run_dir)
+                print(json.dumps(row), flush=True)
+        if args.curve:
+            draw(folders, args.curve)
+
+
+if __name__ == "__main__":
+    main()
