@@ -1,12 +1,11 @@
-"""The advantage estimators and the algorithms: presets of defaults by the paper's name, as the catalogue has them."""
+"""The algorithms: presets of defaults by the paper's name, as the catalogue has them."""
 
 from verl_core.config.registry import entry, register
 
 POLICY_FLOW = "verl_core.controller.flows:PolicyFlow"
 
-_ADVANTAGES = "verl_core.algorithms.estimators"
 _SEQUENCES = {"actor.loss_agg_mode": "seq-mean-token-mean"}
-_PRESET = {
+PRESET = {
     "actor.loss_agg_mode": "token-mean",
     "actor.policy_loss.loss_mode": "vanilla",
     "actor.use_kl_loss": False,
@@ -21,92 +20,16 @@ def _algorithm(
     name: str, estimator: str, doc: str, changes: dict[str, object] | None = None, built: bool = True
 ) -> None:
     """A preset: values for keys that are null."""
-    options = {**_PRESET, "algorithm.adv_estimator": estimator, **(changes or {})}
+    options = {**PRESET, "algorithm.adv_estimator": estimator, **(changes or {})}
     needs = entry("advantage", estimator).needs
     keys = tuple(options)
     register("algorithm", name, where=POLICY_FLOW, needs=needs, keys=keys, doc=doc, options=options, built=built)
 
 
 def register_algorithms() -> None:
-    """Adds all of them to the registry."""
-    _register_advantages()
+    """Adds all of them to the registry, where the advantages are."""
     _register_policy_gradients()
     _register_from_datasets()
-
-
-def _register_advantages() -> None:
-    register(
-        "advantage",
-        "gae",
-        where=f"{_ADVANTAGES}:gae",
-        needs=("critic",),
-        keys=("algorithm.gamma", "algorithm.lam"),
-        doc="Generalised advantage estimation from a critic's values, whitened (arXiv 1506.02438).",
-    )
-    register(
-        "advantage",
-        "grpo",
-        where=f"{_ADVANTAGES}:grpo",
-        needs=("group",),
-        keys=("algorithm.norm_adv_by_std_in_grpo",),
-        doc="Reward against the mean of the prompt's group, over its standard deviation (arXiv 2402.03300).",
-    )
-    register(
-        "advantage",
-        "rloo",
-        where=f"{_ADVANTAGES}:rloo",
-        needs=("group",),
-        doc="Reward against the mean of the others in the group (arXiv 2402.14740).",
-    )
-    register(
-        "advantage",
-        "reinforce_plus_plus",
-        where=f"{_ADVANTAGES}:reinforce_plus_plus",
-        keys=("algorithm.gamma",),
-        doc="Discounted return, whitened over the batch (arXiv 2501.03262).",
-    )
-    for name, needs, keys, doc in (
-        (
-            "decoupled_gae",
-            ("critic",),
-            ("algorithm.gamma", "algorithm.lam", "algorithm.lam_critic", "algorithm.lam_alpha"),
-            "GAE with a lambda for the policy, which may follow the length, and one for the critic (arXiv 2504.05118).",
-        ),
-        (
-            "grpo_passk",
-            ("group",),
-            ("algorithm.norm_adv_by_std_in_grpo",),
-            "Best of the group less the second best, for the best alone (arXiv 2503.19595).",
-        ),
-        (
-            "gdpo",
-            ("group",),
-            ("algorithm.norm_adv_by_std_in_grpo", "algorithm.gdpo_reward_keys", "algorithm.gdpo_reward_weights"),
-            "GRPO of each of several rewards apart, added up and whitened over the batch (arXiv 2601.05242).",
-        ),
-        (
-            "reinforce_plus_plus_baseline",
-            ("group",),
-            (),
-            "Reward against the group's mean, whitened over the batch (arXiv 2501.03262).",
-        ),
-        ("remax", ("greedy",), (), "Reward to come against that of the greedy answer (arXiv 2310.10505)."),
-        ("opo", ("group",), (), "Reward against the group's mean weighted by length (arXiv 2505.23585)."),
-        ("gpg", ("group",), (), "Reward against the group's mean, scaled up for groups that agree (arXiv 2504.02546)."),
-        (
-            "optimal_token_baseline",
-            ("group", "sum_p_sq"),
-            (),
-            "A baseline for each place in the answers, weighed by gradient norms (arXiv 2602.07078).",
-        ),
-        (
-            "tir_optimal_token_baseline",
-            ("group", "sum_p_sq"),
-            (),
-            "optimal_token_baseline that counts produced tokens only, for answers with tools (arXiv 2602.07078).",
-        ),
-    ):
-        register("advantage", name, where=f"{_ADVANTAGES}:{name}", needs=needs, keys=keys, doc=doc)
 
 
 def _register_policy_gradients() -> None:
@@ -180,4 +103,4 @@ def _register_from_datasets() -> None:
         ("dpo", ("dataset", "reference"), "Direct preference optimisation on pairs (arXiv 2305.18290)."),
         ("reward_model", ("dataset",), "Bradley-Terry reward model on pairs (arXiv 2203.02155)."),
     ):
-        register("algorithm", name, needs=needs, options=_PRESET, doc=doc, built=False)
+        register("algorithm", name, needs=needs, options=PRESET, doc=doc, built=False)

@@ -1,7 +1,9 @@
 """What rlx brings, without importing any of it: algorithms, estimators, losses, engines, executors, transports,
 trackers, data sets, scorers. So the command knows that GRPO has no critic before there is an environment."""
 
+from verl_core.config.advantages import register_advantages
 from verl_core.config.algorithms import register_algorithms
+from verl_core.config.loss_terms import register_loss_terms
 from verl_core.config.policy_losses import register_policy_losses
 from verl_core.config.registry import Entry, entry, implementation, load_plugins, names, register
 
@@ -28,40 +30,10 @@ def _many(kind: str, docs: dict[str, tuple[str, str]]) -> None:
         register(kind, name, where=where, doc=doc)
 
 
+register_advantages()
 register_algorithms()
 register_policy_losses()
-_AGGREGATE = "verl_core.algorithms.aggregate:aggregate"
-_many(
-    "aggregation",
-    {
-        "token-mean": (_AGGREGATE, "Mean over all tokens of the mini-batch."),
-        "token-sum": (_AGGREGATE, "Sum over all tokens of the mini-batch."),
-        "seq-mean-token-sum": (_AGGREGATE, "Mean over sequences of each one's sum."),
-        "seq-mean-token-mean": (_AGGREGATE, "Mean over sequences of each one's mean."),
-        "seq-mean-token-sum-norm": (_AGGREGATE, "seq-mean-token-sum over actor.loss_scale_factor (arXiv 2503.20783)."),
-    },
-)
-_KL = "verl_core.algorithms.kl:"
-_many(
-    "kl",
-    {
-        "kl": (f"{_KL}k1", "k1 by veRL's name."),
-        "k1": (f"{_KL}k1", "Log-ratio: unbiased, high variance."),
-        "abs": (f"{_KL}absolute", "Absolute log-ratio."),
-        "mse": (f"{_KL}k2", "k2 by veRL's name."),
-        "k2": (f"{_KL}k2", "Half the squared log-ratio: biased, low variance."),
-        "low_var_kl": (f"{_KL}k3", "k3 by veRL's name."),
-        "k3": (f"{_KL}k3", "Unbiased, low variance, never negative."),
-        "kl+": (f"{_KL}k1_straight", "k1+ by its other name."),
-        "k1+": (f"{_KL}k1_straight", "Value of k1, gradient of k2: the KL's unbiased gradient."),
-        "abs+": (f"{_KL}absolute_straight", "Value of abs, gradient of k2."),
-        "mse+": (f"{_KL}k2", "k2 by veRL's name."),
-        "k2+": (f"{_KL}k2", "k2, whose gradient is the KL's already."),
-        "low_var_kl+": (f"{_KL}k3_straight", "k3+ by its other name."),
-        "k3+": (f"{_KL}k3_straight", "Value of k3, gradient of k2: the KL's unbiased gradient."),
-    },
-)
-register("kl", "full", doc="The KL over the whole vocabulary.", built=False)
+register_loss_terms()
 _many(
     "engine",
     {
