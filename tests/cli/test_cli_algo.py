@@ -4,9 +4,12 @@ import json
 
 import pytest
 
+from rlx.commands import algo
 from verl_core.config.catalogue import KINDS, entry, names
 
-SHOWN = ("algorithm", "advantage", "policy_loss")
+SHOWN = ("algorithm", "advantage", "policy_loss", "aggregation", "kl")
+BUILT = [(kind, name) for kind in SHOWN for name in names(kind, built=True)]
+LABELS = (*SHOWN, "about", "formula", "needs", "presets", "key", "chosen by")
 
 
 def test_ls_has_every_name_and_marks_what_comes_later(rlx):
@@ -26,9 +29,27 @@ def test_show_says_what_a_name_means_in_every_kind(rlx):
     assert needs["algorithm"] == ["critic"]
 
 
-@pytest.mark.parametrize("name", names("policy_loss"))
-def test_every_policy_loss_has_a_formula(name):
-    assert entry("policy_loss", name).formula
+@pytest.mark.parametrize(("kind", "name"), BUILT)
+def test_show_prints_formula_needs_and_keys_of_every_name(kind, name, capsys):
+    algo.show(name, as_json=False)
+    blocks = [block.splitlines() for block in capsys.readouterr().out.strip().split("\n\n")]
+    block = next(lines for lines in blocks if lines[0].split()[:2] == [kind, name])
+    told: dict[str, list[str]] = {}
+    for line in block:
+        label = next(label for label in LABELS if line.startswith(label))
+        told.setdefault(label, []).append(line.removeprefix(label).strip())
+    assert all(all(values) for values in told.values())
+    assert {"about", "formula", "needs", "chosen by"} <= told.keys()
+    assert told["needs"] == [", ".join(entry(kind, name).needs) or "nothing"]
+    assert [f"{key}={name}" for key, of in KINDS.items() if of == kind] == told["chosen by"][0].split(" or ")
+    shown = {line.partition("=")[0] for line in told.get("presets", []) + told.get("key", [])}
+    assert shown == set(entry(kind, name).keys)
+
+
+def test_the_formula_of_an_algorithm_is_that_of_its_parts(rlx):
+    row = json.loads(rlx("algo", "show", "dr_grpo", "--json").stdout)[0]
+    parts = entry("advantage", "grpo").formula, entry("policy_loss", "vanilla").formula
+    assert row["formula"] == "A = {}; loss = {}".format(*parts) and row["chosen_by"] == ["algorithm.name"]
 
 
 def test_an_unknown_name_gets_the_nearest(rlx):

@@ -49,6 +49,7 @@ def register_loss_terms() -> None:
     """Adds them to the registry."""
     for name, (function, formula, doc) in _KL.items():
         where = f"verl_core.algorithms.kl:{function}"
+        formula = f"{formula}; d = logp - logp_ref"
         register("kl", name, where=where, needs=("reference",), doc=doc, formula=formula)
     formula = "sum over the vocabulary of p (log p - log p_ref)"
     register("kl", "full", needs=("reference",), doc="The KL over the whole vocabulary.", formula=formula, built=False)

@@ -10,6 +10,7 @@ import typer
 from rlx import ui
 from rlx.arguments import JSON_OPTION
 from rlx.commands.config_schema import WIDTH
+from verl_core.config.catalogue import KINDS as KEYS
 from verl_core.config.catalogue import Entry, entry, names
 from verl_core.config.errors import UserError
 
@@ -59,13 +60,31 @@ def show(
         return
     for e in found:
         lines = [(e.kind, e.name + (" (comes with a later release)" if not e.built else "")), ("about", e.doc)]
-        lines += [("formula", e.formula)] if e.formula else []
-        lines += [("needs", ", ".join(e.needs))] if e.needs else []
-        presets = e.options if isinstance(e.options, dict) else {}
+        lines += [("formula", part) for part in _formulas(e)]
+        lines.append(("needs", ", ".join(e.needs) or "nothing"))
+        presets = _presets(e)
         lines += [("presets", f"{key}={_yaml(value)}") for key, value in presets.items()]
         lines += [("key", key) for key in e.keys if key not in presets]
+        lines.append(("chosen by", " or ".join(f"{key}={e.name}" for key in _chosen_by(e))))
         ui.pairs(lines)
         ui.out("")
+
+
+def _presets(e: Entry) -> dict[str, Any]:
+    return e.options if isinstance(e.options, dict) else {}
+
+
+def _formulas(e: Entry) -> list[str]:
+    """Its own, or those of the advantage and the policy loss that an algorithm presets."""
+    if e.formula or e.kind != "algorithm":
+        return [e.formula]
+    presets = _presets(e)
+    parts = {"A": "algorithm.adv_estimator", "loss": "actor.policy_loss.loss_mode"}
+    return [f"{part} = {entry(KEYS[key], presets[key]).formula}" for part, key in parts.items() if key in presets]
+
+
+def _chosen_by(e: Entry) -> list[str]:
+    return [key for key, kind in KEYS.items() if kind == e.kind]
 
 
 def _yaml(value: object) -> str:
@@ -78,9 +97,10 @@ def _plain(e: Entry) -> dict[str, Any]:
         "kind": e.kind,
         "name": e.name,
         "doc": e.doc,
-        "formula": e.formula,
+        "formula": "; ".join(_formulas(e)),
         "needs": list(e.needs),
         "keys": list(e.keys),
-        "presets": e.options if isinstance(e.options, dict) else {},
+        "presets": _presets(e),
+        "chosen_by": _chosen_by(e),
         "built": e.built,
     }
