@@ -20,12 +20,19 @@ PURPOSE = {
     "rlx.schema.json": "what an editor needs to complete and check `rlx.yaml`",
     "reward.py": "how an answer is scored",
     "test_reward.py": "the proof that it is scored right",
+    "algorithm.py": "an algorithm of your own to start from; unused until `rlx.yaml` names it",
     "launch/slurm.sh": "the run as a Slurm job: `sbatch launch/slurm.sh`",
     "launch/ray.sh": "the run as a job of a Ray cluster: `RAY_ADDRESS=HOST:6379 bash launch/ray.sh`",
     "launch/ray-node.sh": "makes a machine part of a Ray cluster that such a run fits",
     "launch/kuberay.yaml": "the run on Kubernetes, its head says how",
     "launch/docker.sh": "the run in a container: `bash launch/docker.sh`",
 }
+ALGORITHM = """\
+# algorithm:
+#   module: algorithm.py              # algorithms of your own
+#   name: mine
+
+"""
 REWARD = """\
 reward:
   custom_reward_function:
@@ -52,6 +59,7 @@ def render(project: str, profile: str) -> dict[str, str]:
         "machines": str(job.machines),
         "alias": _alias(),
         "reward": REWARD if generates else "",
+        "algorithm": ALGORITHM if generates else "",
         "rollout": _rollout(config) if generates else "",
         "test": "python test_reward.py\n" if generates else "",
         "model": config.model.path,
@@ -64,7 +72,7 @@ def render(project: str, profile: str) -> dict[str, str]:
     files = {".gitignore": templates.fill("project/gitignore", values)}
     files["rlx.yaml"] = templates.fill("project/rlx.yaml", values)
     files["rlx.schema.json"] = json.dumps(json_schema(), indent=1, ensure_ascii=False) + "\n"
-    for file in ("reward.py", "test_reward.py") if generates else ():
+    for file in ("reward.py", "test_reward.py", "algorithm.py") if generates else ():
         files[file] = templates.fill(f"project/{file}", values)
     files |= _launch_files(job)
     rows = [f"| `{file}` | {PURPOSE[file]} |" for file in files if file in PURPOSE]

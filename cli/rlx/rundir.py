@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,11 @@ def changes(folder: Path, resolved: Resolved) -> list[str]:
         return []
     old = dict(leaves(asdict(write.of_run(write.load(folder / "config.yaml")))))
     new = dict(leaves(asdict(write.of_run(resolved.config)))) | {"trainer.experiment_name": folder.name}
-    return [f"{key}: {old.get(key)} -> {new.get(key)}" for key in {**old, **new} if old.get(key) != new.get(key)]
+    told = [f"{key}: {old.get(key)} -> {new.get(key)}" for key in {**old, **new} if old.get(key) != new.get(key)]
+    module, kept = resolved.config.algorithm.module, folder / "algorithm.py"
+    if module and kept.is_file() and kept.read_bytes() != Path(module).expanduser().read_bytes():
+        told.append(f"algorithm.module: the text of {module}")
+    return told
 
 
 def git_state() -> dict[str, Any] | None:
@@ -147,6 +152,8 @@ def _write_records(folder: Path, resolved: Resolved, environment: str) -> None:
         "environment": environment,
         "git": git_state(),
     }
+    if module := resolved.config.algorithm.module:
+        run["algorithm_module"] = _keep(module, folder / "algorithm.py")
     if earlier := run_records.read_json(folder / "run.json"):
         run = {**earlier, "resumes": [*earlier.get("resumes", []), run]}
     _replace(folder / "config.yaml", write.dump(write.of_run(resolved.config)))
@@ -161,6 +168,13 @@ def _numbered(resolved: Resolved) -> dict[int, Path]:
     parent = project_dir(resolved)
     paths = parent.iterdir() if parent.is_dir() else ()
     return {int(match.group(1)): path for path in paths if (match := pattern.fullmatch(path.name))}
+
+
+def _keep(module: str, copy: Path) -> dict[str, str]:
+    """Copies the file of the user's own algorithms into the run, and says which it was."""
+    text = Path(module).expanduser().read_text(encoding="utf-8")
+    _replace(copy, text)
+    return {"path": str(Path(module).expanduser().resolve()), "sha256": sha256(text.encode()).hexdigest()}
 
 
 def _replace(path: Path, text: str) -> None:

@@ -45,7 +45,9 @@ def test_a_profile_that_waits_for_its_engine_alone_starts_today(tmp_path, monkey
 def test_commented_keys_are_keys(profile, tmp_path, monkeypatch):
     """What the file offers to uncomment must work when uncommented."""
     monkeypatch.chdir(tmp_path)
-    lines = render("demo", profile)["rlx.yaml"].splitlines()
+    files = render("demo", profile)
+    Path("algorithm.py").write_text(files.get("algorithm.py", ""))
+    lines = files["rlx.yaml"].splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("extends:"))
     uncommented = [line.replace("# ", "", 1) if line.lstrip().startswith("# ") else line for line in lines[start:]]
     Path("rlx.yaml").write_text("\n".join(uncommented))

@@ -64,8 +64,14 @@ def of_type(tp) -> st.SearchStrategy:
     return st.none() if tp is type(None) else simple.get(tp, ANY)
 
 
+def without_module(config: RlxConfig) -> RlxConfig:
+    """A file of algorithms is read as soon as a configuration names it; chance names none that is there."""
+    config.algorithm.module = None
+    return config
+
+
 @settings(max_examples=30, deadline=None)
-@given(of_type(RlxConfig))
+@given(of_type(RlxConfig).map(without_module))
 def test_write_then_read_is_the_identity(config):
     tree, problems = interpolate(yaml_text.read(dump(config)))
     again = load_tree(tree, "written")

@@ -10,12 +10,14 @@ from typing import Any
 
 from verl_core.config.checks import check
 from verl_core.config.errors import ConfigError, UserError
+from verl_core.config.files import path_fault
 from verl_core.config.key_checks import each_key
 from verl_core.config.layers import Layer, profile_names, read_layers
 from verl_core.config.merge import assign, interpolate, overlay
 from verl_core.config.overrides import Override, parse
 from verl_core.config.schema import RlxConfig
 from verl_core.config.typed import Problem, build, leaves, plain, steps
+from verl_core.config.user_module import declare_module
 
 __all__ = ["PROJECT_FILE", "Resolved", "load_tree", "profile_names", "resolve"]
 
@@ -97,6 +99,8 @@ def load_tree(tree: Any, origin: str) -> RlxConfig:
     config = build(RlxConfig, tree, "", problems)
     if problems:
         raise _refusal([problem.line(origin) for problem in problems])
+    if config.algorithm.module and not path_fault(config.algorithm.module):
+        declare_module(config.algorithm.module)  # names that the keys may have, and what they need
     return config
 
 

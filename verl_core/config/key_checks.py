@@ -17,6 +17,7 @@ PATHS = (
     "model.tokenizer_path",
     "model.lora_adapter_path",
     "critic.model.path",
+    "algorithm.module",
     "reward.custom_reward_function.path",
     "trainer.default_local_dir",
     "weights.folder",

@@ -2,12 +2,14 @@
 packages add entries through the entry-point group `rlx.plugins`; the built-in ones stand in `catalogue.py`."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from verl_core.config.errors import EnvError, UserError
+from verl_core.config.user_code import import_file
 
 GROUP = "rlx.plugins"
 
@@ -20,7 +22,7 @@ class Entry:
     kind: str
     name: str
     where: str | Callable[..., Any] | None = None
-    """"module:object", imported when first used; None for a preset, which is only options."""
+    """"module:object" or "FILE.py:object", imported when first used; None for a preset, which is only options."""
     needs: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
     doc: str = ""
@@ -33,7 +35,9 @@ class Entry:
     """False for a name that plans and dry-runs, and whose code comes with a later release."""
 
 
-_ENTRIES: dict[tuple[str, str, str | None, str | None], Entry] = {}
+type Key = tuple[str, str, str | None, str | None]
+_ENTRIES: dict[Key, Entry] = {}
+_DECLARED: set[Key] = set()  # entries of a user's file, read from its text
 
 
 def register(
@@ -57,6 +61,8 @@ def register(
 
     def add(target: Any) -> Any:
         key = (kind, name, device, vendor)
+        if key in _DECLARED:  # the file is being imported: what it registers is known
+            return target
         if key in _ENTRIES:
             raise ValueError(f"{kind} {name!r} is already registered")
         _ENTRIES[key] = Entry(kind, name, target, needs, keys, doc, formula, options, device, vendor, built)
@@ -65,6 +71,18 @@ def register(
     if where is not None or options is not None or not built:
         add(where)
     return add
+
+
+def declare(entries: Iterable[Entry]) -> None:
+    """Adds what a user's file registers (`user_module`) in place of an earlier declaration of the name. Raises
+    UserError for a name that is rlx's own or a plug-in's."""
+    load_plugins()
+    for e in entries:
+        key = (e.kind, e.name, e.device, e.vendor)
+        if key in _ENTRIES and key not in _DECLARED:
+            raise UserError(f"{e.kind} {e.name!r} of {e.where} is taken", "choose another name")
+        _ENTRIES[key] = e
+        _DECLARED.add(key)
 
 
 @cache
@@ -107,5 +125,7 @@ def implementation(kind: str, name: str, device: str | None = None, vendor: str 
     where = entry(kind, name, device, vendor).where
     if not isinstance(where, str):
         return where
-    module, _, attribute = where.partition(":")
+    module, _, attribute = where.rpartition(":")
+    if module.endswith(".py"):
+        return getattr(import_file(Path(module), "algorithm file"), attribute)
     return getattr(importlib.import_module(module), attribute)

@@ -42,6 +42,8 @@ class PfPpoConfig:
 class AlgorithmConfig:
     name: str = "ppo"
     """Preset of defaults (advantage, aggregation, KL placement) by its name in docs/algorithms.md."""
+    module: str | None = None
+    """Python file that registers algorithms, advantages or policy losses of your own (docs/algorithms.md)."""
     adv_estimator: str | None = None
     """Advantage estimator; null: the preset's."""
     gamma: float = 1.0

@@ -21,6 +21,7 @@ from verl_core.checkpoint.huggingface import save_huggingface_files
 from verl_core.config.effective import uses_reference
 from verl_core.config.errors import MachineError
 from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, RlxConfig
+from verl_core.config.user_module import declare_module
 from verl_core.controller.computing import prepare_computing
 from verl_core.controller.engine_logs import engine_log
 from verl_core.controller.engines import BesideTrainer, Seat, make_seat, served_adapter
@@ -45,6 +46,8 @@ class Worker:
         self, rank: int, world: int, config: RlxConfig, roles: Sequence[str], model_folder: str, blank: bool = False
     ):
         """`blank`: the folder gives architecture and tokenizer only; weights come from a checkpoint, by `load`."""
+        if config.algorithm.module:  # a process of its own has yet to hear of it
+            declare_module(config.algorithm.module)
         self.blank = blank
         self.rank, self.world, self.config, self.roles = rank, world, config, tuple(roles)
         self.model_folder = model_folder

@@ -1,9 +1,7 @@
 """Which rule scores a row: the built-in one of its data source, or the user's own file."""
 
-import importlib.util
 import inspect
 import pickle
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -12,6 +10,7 @@ from typing import Any
 
 from verl_core.config import catalogue
 from verl_core.config.errors import UserError
+from verl_core.config.user_code import describe, import_file
 
 Scorer = Callable[..., Any]
 """compute_score(data_source, solution_str, ground_truth, extra_info=None, **reward_kwargs) -> number or dict."""
@@ -67,9 +66,7 @@ def load_user_function(path: str, name: str) -> Scorer:
     file = Path(path).expanduser().resolve()
     if not file.is_file():
         raise UserError(f"no such reward file: {path}", hint="set reward.custom_reward_function.path to a Python file")
-    if str(file.parent) not in sys.path:
-        sys.path.append(str(file.parent))
-    function = getattr(_import(file), name, None)
+    function = getattr(import_file(file, "reward file"), name, None)
     if not callable(function):
         what = "no" if function is None else "no callable"
         raise UserError(
@@ -91,25 +88,3 @@ def check_signature(scorer: Scorer, kwargs: Mapping[str, Any], where: str) -> No
             f"{where} takes {signature}, which does not fit: {e}",
             hint="it is called with data_source, solution_str, ground_truth, extra_info and reward.reward_kwargs",
         ) from e
-
-
-def _import(file: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"rlx_reward_{file.stem}", file)
-    if spec is None or spec.loader is None:
-        raise UserError(f"{file} is not a Python file", hint="its name must end in .py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses and pickle look the module up by name
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as e:
-        raise UserError(f"reward file {file} fails at import: {describe(e)}", hint=f"try `python {file}`") from e
-    return module
-
-
-def describe(error: BaseException) -> str:
-    """`Type: message (file:line)` of the innermost place the error came from, at most 300 characters of message."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    place = f" ({Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno})" if trace else ""
-    return f"{type(error).__name__}: {error!s:.300}{place}"

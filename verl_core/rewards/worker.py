@@ -17,8 +17,9 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from verl_core.config.errors import RlxError
+from verl_core.config.user_code import describe
 from verl_core.rewards.output import bound_output
-from verl_core.rewards.registry import Scorer, Setup, describe, rule_finder
+from verl_core.rewards.registry import Scorer, Setup, rule_finder
 from verl_core.rewards.verdict import ScoreRequest, Verdict, failed, verdict_of
 
 

@@ -35,8 +35,7 @@ def render(job: Job) -> str:
         return _project_head(job, name) + document(ray_job(job, name, "", []))
     files = _files(job)
     settings = ["-f", f"{PROJECT}/config.yaml"]
-    if reward := job.config.reward.custom_reward_function.path:
-        settings.append(f"reward.custom_reward_function.path={PROJECT}/{config_key(reward)}")
+    settings += [f"{key}={PROJECT}/{config_key(path)}" for key, path in _code(job)]
     config_map = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": _metadata(job, name), "data": files}
     manifest = ray_job(job, name, f"{PROJECT}/config.yaml", settings)
     return f"# {job.title}\n" + document(config_map) + "---\n" + document(manifest)
@@ -102,7 +101,7 @@ def document(value: Any) -> str:
 
 def _project_head(job: Job, name: str) -> str:
     """What to do before and with a project's manifest, as comments."""
-    files = ["rlx.yaml"] + (["reward.py"] if uses_rollout(effective(job.config)) else [])
+    files = ["rlx.yaml"] + (["reward.py", "algorithm.py"] if uses_rollout(effective(job.config)) else [])
     sources = " ".join(f"--from-file={file}" for file in files)
     return (
         f"# {job.title}, for the KubeRay operator.\n"
@@ -114,16 +113,23 @@ def _project_head(job: Job, name: str) -> str:
 
 
 def _files(job: Job) -> dict[str, str]:
-    """The ConfigMap's files: the whole configuration, and the reward function."""
+    """The ConfigMap's files: the whole configuration, and the user's code."""
     files = {"config.yaml": write.dump(write.of_run(job.config))}
-    if reward := job.config.reward.custom_reward_function.path:
+    for key, path in _code(job):
         try:
-            files[config_key(reward)] = Path(reward).expanduser().read_text(encoding="utf-8")
+            files[config_key(path)] = Path(path).expanduser().read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as problem:
-            raise UserError(
-                f"reward.custom_reward_function.path={reward} cannot be read: {problem}", "check the path"
-            ) from problem
+            raise UserError(f"{key}={path} cannot be read: {problem}", "check the path") from problem
     return files
+
+
+def _code(job: Job) -> list[tuple[str, str]]:
+    """Keys that name Python files of the user's, and the files."""
+    named = {
+        "reward.custom_reward_function.path": job.config.reward.custom_reward_function.path,
+        "algorithm.module": job.config.algorithm.module,
+    }
+    return [(key, path) for key, path in named.items() if path]
 
 
 def _metadata(job: Job, name: str) -> dict[str, Any]:
