@@ -194,4 +194,4 @@ class SftLoss:
     def __call__(self, out: Mapping[Need, Tensor], batch: Batch, totals: Totals) -> tuple[Tensor, dict[str, Metric]]:
         at = produced(batch)
         loss = -aggregate(at.pick(out[Need.LOGP]), at, totals, "token-mean")
-        return loss, {"train/loss": _total(loss)}
+        return loss, {}

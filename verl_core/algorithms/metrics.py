@@ -9,8 +9,9 @@ from verl_core.algorithms.produced import produced
 from verl_core.batch import Batch
 
 
-def batch_metrics(batch: Batch) -> dict[str, float]:
+def batch_metrics(batch: Batch, scored: bool = True) -> dict[str, float]:
     """Numbers for every batch, also an empty one or one in which nothing was produced (0 for what has no entries).
+    `scored`: its answers were generated and scored, not read from a data set, of which only lengths are told.
 
     critic/{score,rewards}/{mean,max,min} over sequences: reward_S, and that less the KL penalty.
     critic/{advantages,returns,values}/{mean,max,min} over produced tokens, for the columns present; with both returns
@@ -23,12 +24,16 @@ def batch_metrics(batch: Batch) -> dict[str, float]:
     at = produced(batch)
     response_S = batch.length_S - batch["prompt_len_S"]
     metrics = {
-        **_spread("critic/score", batch["reward_S"]),
-        **_spread("critic/rewards", sequence_rewards(batch)),
         **_spread("response_length", response_S),
         "response_length/clip_ratio": _mean(batch["truncated_S"]),
-        "response/aborted_ratio": _mean(at.count_S == 0),
         **_spread("prompt_length", batch["prompt_len_S"]),
+    }
+    if not scored:
+        return metrics
+    metrics |= {
+        **_spread("critic/score", batch["reward_S"]),
+        **_spread("critic/rewards", sequence_rewards(batch)),
+        "response/aborted_ratio": _mean(at.count_S == 0),
     }
     if "rollout_logp_N" in batch:
         metrics["response/nan_tokens"] = float((~batch["rollout_logp_N"].isfinite()).sum())

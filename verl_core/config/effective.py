@@ -90,7 +90,7 @@ def role_pools(config: RlxConfig) -> dict[str, str]:
     """The roles of an effective configuration that have engines of their own, and the pool of each. A reference on the
     actor's pool is a snapshot inside the actor's engine."""
     c = config
-    pools = {"actor": c.actor.pool}
+    pools = {learner(c): c.actor.pool}
     if uses_rollout(c):
         pools["rollout"] = settled(c.rollout.pool)
     if uses_reference(c) and c.ref.pool != c.actor.pool:
@@ -100,9 +100,14 @@ def role_pools(config: RlxConfig) -> dict[str, str]:
     return pools
 
 
+def learner(config: RlxConfig) -> str:
+    """The role that the run is about, trained as the actor's keys say: a reward model where the algorithm makes one."""
+    return "reward_model" if "value_head" in entry("algorithm", config.algorithm.name).needs else "actor"
+
+
 def trained_roles(config: RlxConfig) -> tuple[str, ...]:
     """Those whose weights an effective configuration's run changes, and saves."""
-    return ("actor", "critic") if config.critic.enable else ("actor",)
+    return (learner(config), "critic") if config.critic.enable else (learner(config),)
 
 
 def advantage_needs(config: RlxConfig) -> tuple[str, ...]:

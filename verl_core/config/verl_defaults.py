@@ -76,5 +76,8 @@ SFT_AS_PPO = {
     "data.use_dynamic_bsz": "actor.use_dynamic_bsz",
 }
 
-SFT_DATA = ("train_files", "val_files", "train_batch_size", "train_max_samples", "val_max_samples", "seed", "shuffle")
+SFT_DATA = (
+    *("train_files", "val_files", "train_batch_size", "train_max_samples", "val_max_samples", "seed", "shuffle"),
+    "messages_key",
+)
 """Keys of the supervised trainers' data that mean the same here."""

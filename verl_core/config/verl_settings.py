@@ -60,7 +60,7 @@ class Settings:
         elif word.sign == "~":
             self._without(word, "removes a key; here null unsets one")
         elif self.kind == "sft" and path.startswith("data.") and path.removeprefix("data.") not in SFT_DATA:
-            self._without(word, "supervised data by columns come with algorithm.name=sft, which is not built yet")
+            self._without(word, "rows are read by data.messages_key, or by data.prompt_key and data.response_key: see docs/data.md")
         elif path == "trainer.logger":
             self._logger(word)
         elif self._as_the_actor(path, word):

@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 MFU = {  # phase -> name below perf/mfu/; veRL's where it has one
     "update_actor": "actor",
     "update_critic": "critic",
+    "update_reward_model": "reward_model",
     "old_log_prob": "actor_infer",
     "ref": "ref",
     "values": "values",
@@ -84,11 +85,14 @@ class Accounts:
 
     def utilisation(self, timing: Mapping[str, float]) -> dict[str, float | None]:
         """perf/mfu/*: FLOPs of the step's passes without recomputation, over the time of their phase on all ranks at
-        peak; None where the peak is not known. A new step begins."""
+        peak; None where the peak is not known. Passes of validation, which are no phase of a step, have none. A new
+        step begins."""
         found: dict[str, float | None] = {}
         for role in self.roles:
             peak = self._peak[id(role.group)]
             for phase, flops in role.asked.items():
+                if f"timing_s/{phase}" not in timing:
+                    continue
                 rate = flops / timing[f"timing_s/{phase}"] / role.group.size
                 found[f"perf/mfu/{MFU[phase]}"] = rate / peak if peak else None
             role.asked.clear()

@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress as Bar
 
-from verl_core.config.effective import effective
+from verl_core.config.effective import effective, uses_rollout
 from verl_core.config.errors import EnvError, RlxError, RunError, UserError
 from verl_core.config.process import run_job
 from verl_core.config.schema import RlxConfig
@@ -134,7 +134,7 @@ def _model_folder(config: RlxConfig, run_dir: Path, stop: Stop) -> str | None:
     if folder is None:
         talk.print(f"{stop.reason}: {run_dir}; --resume starts the warm-up again")
         return None
-    talk.print("phase 2 of 2: reinforcement learning")
+    talk.print(f"phase 2 of 2: {'reinforcement learning' if uses_rollout(config) else 'training'}")
     return str(folder)
 
 

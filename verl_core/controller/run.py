@@ -6,11 +6,11 @@ import dataclasses
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Any
+from typing import Any, Literal
 
 from verl_core.batch import Batch
 from verl_core.checkpoint.store import CheckpointStore
-from verl_core.config.catalogue import implementation
+from verl_core.config.catalogue import entry, implementation
 from verl_core.config.effective import (
     engines_apart,
     ranks_per_sequence,
@@ -32,9 +32,10 @@ from verl_core.controller.profiler import Profiler
 from verl_core.controller.roles import Role
 from verl_core.controller.rollouts import NoRollout, Rollout
 from verl_core.controller.saving import Progress, Saver
-from verl_core.controller.sources import GroupMaker, RolloutSource, val_sampling
-from verl_core.controller.validate import Validator
+from verl_core.controller.sources import DatasetSource, GroupMaker, RolloutSource, Source, val_sampling
+from verl_core.controller.validate import ExampleValidator, Validator
 from verl_core.data.dataset import PromptDataset
+from verl_core.data.examples import ExampleDataset, form_of
 from verl_core.data.loader import PromptLoader
 from verl_core.models.pretrained import load_tokenizer
 from verl_core.platforms import current
@@ -78,7 +79,6 @@ class Generation:
             for name, pool in role_pools(c).items()
             if name != "rollout"
         }
-        self.actor = self.roles["actor"]
         self.rollout: Rollout | NoRollout = NoRollout()
         if uses_rollout(c):
             await self._start_generating(stack)
@@ -93,12 +93,23 @@ class Generation:
         self.client = RolloutClient(self.rollout.generate)
         self.maker = GroupMaker(SingleTurn(), self.client.generate, self.scorers, self.tokenizer, c.trainer.seed)
 
+    @property
+    def actor(self) -> Role:
+        return self.roles["actor"]
+
     def val_prompts(self) -> PromptDataset | None:
         """The held-out prompts; None where the configuration names none. Needs no ranks."""
-        c = self.config
-        if not c.data.val_files:
-            return None
-        return PromptDataset(c.data.val_files, c.data, self.tokenizer, "val", c.trainer.seed)
+        return self.prompts("val") if self.config.data.val_files else None
+
+    def prompts(self, split: Literal["train", "val"]) -> PromptDataset:
+        """Those of a split, with their answers where the algorithm learns from these. Needs no ranks."""
+        c, tokenizer = self.config, self.tokenizer
+        files = c.data.train_files if split == "train" else c.data.val_files or []
+        # This seed splits the builtin problems (held out of warm-up and training alike); the loader's orders them.
+        if uses_rollout(c):
+            return PromptDataset(files, c.data, tokenizer, split, c.trainer.seed)
+        form = form_of(entry("algorithm", c.algorithm.name).needs)
+        return ExampleDataset(files, c.data, tokenizer, split, c.trainer.seed, form)
 
     def validator(self, dataset: PromptDataset) -> Validator:
         return Validator(dataset, self.maker, val_sampling(self.config), self.config.rollout.val_kwargs.n)
@@ -129,20 +140,19 @@ class Run:
         """Reads the data, starts the ranks, restores the checkpoint, opens the trackers, holds the parity gate.
         Raises UserError, MachineError or RunError; nothing is trained before all of it is well."""
         c = self.config
-        tokenizer = self.generation.tokenizer
-        # The data set's seed splits the builtin problems (held out of warm-up and RL alike); the loader's orders them.
-        dataset = PromptDataset(c.data.train_files, c.data, tokenizer, "train", c.trainer.seed)
+        dataset = self.generation.prompts("train")
         loader = PromptLoader(dataset, c.data.train_batch_size, settled(c.data.seed), c.data.shuffle)
         self.total_steps = c.trainer.total_training_steps or c.trainer.total_epochs * loader.steps_per_epoch
-        say(f"{len(dataset)} training prompts, {self.total_steps} steps of {c.data.train_batch_size} x {c.rollout.n}")
+        each = f" x {c.rollout.n}" if self.generates else ""
+        say(f"{len(dataset)} training {dataset.what}, {self.total_steps} steps of {c.data.train_batch_size}{each}")
 
         held_out = self.generation.val_prompts()
         prompts = {"train": dataset} | ({"val": held_out} if held_out is not None else {})
 
         await self.generation.start(stack)
-        self.validator = self.generation.validator(held_out) if held_out is not None else None
-        for part in prompts.values():
-            self.generation.scorers.check(part.data_sources)
+        if self.generates:
+            for part in prompts.values():
+                self.generation.scorers.check(part.data_sources)
         self.rollout = self.generation.rollout
         pools, roles = self.generation.groups, self.generation.roles
         self.accounts = Accounts(list(roles.values()), pools)
@@ -158,14 +168,15 @@ class Run:
             if trains < has:
                 say(told)
 
-        self.source = RolloutSource(c, loader, self.generation.maker, self.buffer)
-        stack.push_async_callback(self.source.close)
         self.flow: Flow = (implementation("algorithm", c.algorithm.name) or PolicyFlow)(c, roles)
+        self.source: Source = self._source(loader, dataset)
+        stack.push_async_callback(self.source.close)
+        self.validator = self._validator(held_out) if held_out is not None else None
         store = CheckpointStore(self.run_dir / "checkpoints", c.trainer.max_ckpt_to_keep)
         self.saver = Saver(store, trained, loader, self.buffer, self.flow)
         resume_step = await self._restore(store, say)
 
-        if uses_rollout(c):
+        if self.generates:
             await self.rollout.push_weights(self.progress.version)
             self.flow.old_from_rollout = await self._hold_parity(dataset)
         await self.accounts.start()
@@ -173,6 +184,21 @@ class Run:
         self._trackers = build_trackers(
             c.trainer, self.run_dir, resume_step, self.json_mode, self.total_steps, dataclasses.asdict(c)
         )
+
+    @property
+    def generates(self) -> bool:
+        """Whether answers are generated and scored, or read."""
+        return uses_rollout(self.config)
+
+    def _source(self, loader: PromptLoader, dataset: PromptDataset) -> Source:
+        if isinstance(dataset, ExampleDataset):
+            return DatasetSource(loader, dataset, self.buffer)
+        return RolloutSource(self.config, loader, self.generation.maker, self.buffer)
+
+    def _validator(self, held_out: PromptDataset) -> Validator | ExampleValidator:
+        if isinstance(held_out, ExampleDataset):
+            return ExampleValidator(held_out, self.flow, self.timer)
+        return self.generation.validator(held_out)
 
     @property
     def stop_requested(self) -> bool:
@@ -234,7 +260,7 @@ class Run:
         tokens, produced = (batch.N, int(batch["mask_N"].sum())) if batch else (0, 0)
         ranks = total_ranks(self.config)
         place = {"training/global_step": self.progress.step, "training/epoch": self.source.loader.epoch}
-        engines = {"rollout/restarts": float(self.rollout.restarts)}
+        engines = {"rollout/restarts": float(self.rollout.restarts)} if self.generates else {}
         memory = await self.accounts.memory()
         timing = self.timer.end_step(tokens, produced, ranks)
         used = self.accounts.utilisation(timing)

@@ -27,13 +27,15 @@ async def train(run: Run) -> None:
             run.source.dispatch(step)
             batch = collate(await run.buffer.take(c.data.train_batch_size))
             await run.rollout.sleep()
-        run.keep_rollouts(batch, step)  # first of all: whatever fails below, the answers are there to look at
-        metrics = scoring(batch, step)
+        metrics = {}
+        if run.generates:
+            run.keep_rollouts(batch, step)  # first of all: whatever fails below, the answers are there to look at
+            metrics |= scoring(batch, step)
 
         batch = await run.flow.prepare(batch, timer)
         metrics |= run.flow.advantage(batch)
         metrics |= await run.flow.update(batch, step, timer)
-        metrics |= batch_metrics(batch)
+        metrics |= batch_metrics(batch, scored=run.generates)
 
         with timer.phase("update_weights"):
             await run.rollout.push_weights(progress.version + 1)  # before the cache takes its memory again

@@ -1,4 +1,5 @@
-"""Validation: every held-out prompt once (or n times), in file order, scored like training answers."""
+"""Validation: every held-out prompt once (or n times), in file order, scored like training answers; or, where answers
+are read and not generated, what the flow says of every held-out example."""
 
 from __future__ import annotations
 
@@ -7,11 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from verl_core.batch import Trajectory
+from verl_core.batch import Trajectory, collate
+from verl_core.controller.flows import Flow
 from verl_core.controller.scores import Answer, answer_of, best_at, by_source, majority, mean_reward
 from verl_core.controller.sources import GroupMaker
 from verl_core.data.dataset import PromptDataset, PromptRow
+from verl_core.data.examples import ExampleDataset
 from verl_core.rollout.protocol import Sampling
+from verl_core.tracking.timing import Timer
 
 
 @dataclass
@@ -31,6 +35,23 @@ class Validator:
         only by the weights."""
         made = (self.maker.make(row, self.n, self.sampling, "validation", 0) for row in rows)
         return list(await asyncio.gather(*made))
+
+
+@dataclass
+class ExampleValidator:
+    dataset: ExampleDataset
+    flow: Flow
+    timer: Timer
+
+    async def run(self) -> tuple[dict[str, float], list[list[Trajectory]]]:
+        """val/<name>/<source> for each number that the flow gives of a source's examples, and those."""
+        groups = [self.dataset.group(row) for row in self.dataset.take(range(len(self.dataset)))]
+        metrics: dict[str, float] = {}
+        for source in sorted({g[0].meta["data_source"] for g in groups}):
+            batch = collate([g for g in groups if g[0].meta["data_source"] == source])
+            found = await self.flow.measure(batch, self.timer)
+            metrics |= {f"val/{name}/{source}": value for name, value in found.items()}
+        return metrics, groups
 
 
 def validation_metrics(groups: Sequence[Sequence[Answer]], seed: int) -> dict[str, float]:

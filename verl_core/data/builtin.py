@@ -20,6 +20,11 @@ def builtin_rows(path: str, split: Literal["train", "test"], seed: int) -> list[
     return _task(path, "data set").rows(split, seed)
 
 
+def builtin_pairs(path: str, split: Literal["train", "test"], seed: int) -> list[dict[str, Any]]:
+    """Rows of `builtin:NAME` with prompt, chosen and rejected. Raises UserError for an unknown name."""
+    return _task(path, "data set").pairs(split, seed)
+
+
 def builtin_demonstrations(path: str, n: int, seed: int) -> list[tuple[str, str]]:
     """`n` (question, answer) pairs of `builtin:NAME/PART`. Raises UserError for an unknown name or part."""
     name, _, part = path.removeprefix(PREFIX).partition("/")

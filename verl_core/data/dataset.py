@@ -46,25 +46,29 @@ class PromptDataset:
     Raises UserError for unreadable files, broken rows, prompts that are too long, and an empty split.
     """
 
+    what = "prompts"
+    columns = "data_source, prompt, reward_model.ground_truth"
+    """What its rows are called, and have, in messages."""
+
     def __init__(
         self, files: str | Sequence[str], cfg: DataConfig, tokenizer: Any, split: Literal["train", "val"], seed: int
     ):
         self.cfg, self.tokenizer, self.split = cfg, tokenizer, split
         check_template(tokenizer)
-        self._raw = _read(files, cfg, split, seed)
+        self._raw = self._read(files, seed)
         self._ids: dict[int, array[int]] = {}
         self.indexes = _choose(len(self._raw), cfg, split, seed)
         self.removed = 0
-        """Prompts dropped by filter_overlong_prompts."""
+        """Rows dropped by filter_overlong_prompts."""
         if cfg.filter_overlong_prompts:
             self._filter_overlong()
         elif cfg.truncation == "error":
             self._refuse_overlong()
         if not self.indexes:
-            reason = (
-                f": all {self.removed} prompts are longer than {cfg.max_prompt_length} tokens" if self.removed else ""
+            reason = f": all {self.removed} {self.what} are longer than {self._limits}" if self.removed else ""
+            raise UserError(
+                f"no {split} {self.what} in {files}{reason}", hint="see data.max_prompt_length and the files"
             )
-            raise UserError(f"no {split} prompts in {files}{reason}", hint="see data.max_prompt_length and the files")
 
     def __len__(self) -> int:
         return len(self.indexes)
@@ -87,51 +91,91 @@ class PromptDataset:
         """SHA-256 over every row that is used and its place: equal hashes mean the same stream of prompts."""
         digest = hashlib.sha256()
         for i in self.indexes:
-            r = self._raw[i]
-            content = [i, r.messages, r.data_source, r.ground_truth, r.extra_info]
-            digest.update(json.dumps(content, sort_keys=True, default=repr).encode())
+            digest.update(json.dumps([i, *self._content(self._raw[i])], sort_keys=True, default=repr).encode())
         return digest.hexdigest()
+
+    # --- what a data set of another form has of its own --------------------------------------------------------------
+
+    def _parse(self, record: Any, file: str, row: int) -> RawRow:
+        """Raises BrokenRow."""
+        return parse_row(record, file, row, self.cfg.prompt_key, self.cfg.reward_fn_key)
+
+    def _builtin(self, path: str, seed: int) -> list[dict[str, Any]]:
+        return builtin_rows(path, "train" if self.split == "train" else "test", seed)
+
+    def _content(self, r: RawRow) -> list[Any]:
+        return [r.messages, r.data_source, r.ground_truth, r.extra_info]
+
+    @property
+    def _limits(self) -> str:
+        return f"data.max_prompt_length={self.cfg.max_prompt_length}"
+
+    def _too_long(self, index: int) -> str | None:
+        """What of an encoded row is longer than it may be."""
+        tokens = len(self._ids[index])
+        return f"{tokens} tokens" if tokens > self.cfg.max_prompt_length else None
+
+    def _encode(self, indexes: Sequence[int]) -> None:
+        missing = [i for i in dict.fromkeys(indexes) if i not in self._ids]
+        for start in range(0, len(missing), CHUNK):
+            self._encode_chunk(missing[start : start + CHUNK])
+
+    def _encode_chunk(self, chunk: Sequence[int]) -> None:
+        encoded = self.tokenizer(self._render(chunk), add_special_tokens=False)["input_ids"]
+        self._ids.update((i, array("i", ids)) for i, ids in zip(chunk, encoded, strict=True))
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _read(self, files: str | Sequence[str], seed: int) -> list[RawRow]:
+        rows: list[RawRow] = []
+        broken: list[tuple[str, int, str]] = []
+        for file, number, record in self._records(files, seed):
+            try:
+                rows.append(self._parse(record, file, number))
+            except BrokenRow as e:
+                broken.append((file, number, str(e)))
+        raise_for(broken, "broken rows", hint=f"the columns are {self.columns}; see docs/data.md")
+        return rows
+
+    def _records(self, files: str | Sequence[str], seed: int) -> Iterable[tuple[str, int, Any]]:
+        for entry in [files] if isinstance(files, str) else files:
+            if is_builtin(entry):
+                for number, record in enumerate(self._builtin(entry, seed), start=1):
+                    yield entry, number, record
+            else:
+                for path in resolve(entry, self.split):
+                    for number, record in read_records(path):
+                        yield str(path), number, record
 
     def _row(self, index: int, epoch: int) -> PromptRow:
         r = self._raw[index]
-        ids = tuple(_truncate(self._ids[index], self.cfg.max_prompt_length, self.cfg.truncation))
+        ids = tuple(truncate(self._ids[index], self.cfg.max_prompt_length, self.cfg.truncation))
         return PromptRow(
             f"{epoch}-{index}", index, r.messages, ids, r.data_source, r.ground_truth, r.extra_info, r.file
         )
 
     def _filter_overlong(self) -> None:
         self._encode(self.indexes)
-        kept = [i for i in self.indexes if len(self._ids[i]) <= self.cfg.max_prompt_length]
+        kept = [i for i in self.indexes if not self._too_long(i)]
         self.removed = len(self.indexes) - len(kept)
         self.indexes = kept
         if self.removed:
             log.info(
-                "%s: %d prompts longer than %d tokens removed, %d kept",
+                "%s: %d %s longer than %s removed, %d kept",
                 self.split,
                 self.removed,
-                self.cfg.max_prompt_length,
+                self.what,
+                self._limits,
                 len(kept),
             )
 
     def _refuse_overlong(self) -> None:
         self._encode(self.indexes)
-        limit = self.cfg.max_prompt_length
         raise_for(
-            (
-                (self._raw[i].file, self._raw[i].row, f"{len(self._ids[i])} tokens")
-                for i in self.indexes
-                if len(self._ids[i]) > limit
-            ),
-            what=f"prompts longer than data.max_prompt_length={limit}",
+            ((self._raw[i].file, self._raw[i].row, said) for i in self.indexes if (said := self._too_long(i))),
+            what=f"{self.what} longer than {self._limits}",
             hint="raise data.max_prompt_length, or set data.filter_overlong_prompts=true or data.truncation=left",
         )
-
-    def _encode(self, indexes: Sequence[int]) -> None:
-        missing = [i for i in dict.fromkeys(indexes) if i not in self._ids]
-        for start in range(0, len(missing), CHUNK):
-            chunk = missing[start : start + CHUNK]
-            encoded = self.tokenizer(self._render(chunk), add_special_tokens=False)["input_ids"]
-            self._ids.update((i, array("i", ids)) for i, ids in zip(chunk, encoded, strict=True))
 
     def _render(self, indexes: Sequence[int]) -> list[str]:
         try:
@@ -151,33 +195,6 @@ class PromptDataset:
         )
 
 
-def _read(files: str | Sequence[str], cfg: DataConfig, split: Literal["train", "val"], seed: int) -> list[RawRow]:
-    rows: list[RawRow] = []
-    broken: list[tuple[str, int, str]] = []
-    for file, number, record in _records(files, split, seed):
-        try:
-            rows.append(parse_row(record, file, number, cfg.prompt_key, cfg.reward_fn_key))
-        except BrokenRow as e:
-            broken.append((file, number, str(e)))
-    raise_for(
-        broken, "broken rows", hint="the columns are data_source, prompt, reward_model.ground_truth; see docs/data.md"
-    )
-    return rows
-
-
-def _records(files: str | Sequence[str], split: Literal["train", "val"], seed: int) -> Iterable[tuple[str, int, Any]]:
-    for entry in [files] if isinstance(files, str) else files:
-        if is_builtin(entry):
-            for number, record in enumerate(
-                builtin_rows(entry, "train" if split == "train" else "test", seed), start=1
-            ):
-                yield entry, number, record
-        else:
-            for path in resolve(entry, split):
-                for number, record in read_records(path):
-                    yield str(path), number, record
-
-
 def _choose(n: int, cfg: DataConfig, split: str, seed: int) -> list[int]:
     """The rows that max_samples leaves, in file order."""
     key = f"{split}_max_samples"
@@ -191,7 +208,7 @@ def _choose(n: int, cfg: DataConfig, split: str, seed: int) -> list[int]:
     return list(range(limit))
 
 
-def _truncate(ids: array[int], limit: int, mode: str) -> array[int]:
+def truncate(ids: array[int], limit: int, mode: str) -> array[int]:
     """At most `limit` ids: the right end (mode left), the left end (right), or both ends (middle)."""
     if len(ids) <= limit:
         return ids

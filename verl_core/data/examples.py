@@ -1,16 +1,151 @@
-"""Data sets whose rows are answers to learn from, not prompts to answer: demonstrations, preference pairs."""
+"""Data sets whose rows have the answers that are learned from: demonstrations, pairs of a chosen and a rejected answer,
+single answers with a label."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any, Literal
 
-from verl_core.batch import Trajectory
-from verl_core.data.dataset import PromptRow
+from verl_core.batch import Segment, Trajectory
+from verl_core.config.schema import DataConfig
+from verl_core.data.builtin import builtin_pairs
+from verl_core.data.conversation import Encoded, Rendered, Template, Unmaskable
+from verl_core.data.dataset import PromptDataset, PromptRow, truncate
+from verl_core.data.example_rows import ExampleRow, comparison, demonstration, pair
+from verl_core.data.rows import RawRow, as_object, raise_for
+
+Form = Literal["demonstrations", "pairs", "labels"]
+PARSERS: dict[Form, Callable[[dict[str, Any], str, int, DataConfig], ExampleRow]] = {
+    "demonstrations": demonstration,
+    "pairs": pair,
+    "labels": comparison,
+}
+COLUMNS: dict[Form, str] = {
+    "demonstrations": "messages, or prompt and extra_info.answer",
+    "pairs": "prompt, chosen and rejected",
+    "labels": "prompt, completion and label, or prompt, chosen and rejected",
+}
 
 
-class ExampleDataset(Protocol):
-    """A `PromptDataset` (prompts, order, hashes) that also has the answers."""
+class ExampleDataset(PromptDataset):
+    """Prompts with their answers, tokenised together. `take` and all about order are a `PromptDataset`'s.
+
+    data.max_prompt_length bounds what comes before the first learned token, data.max_response_length all after it. With
+    a data.truncation that cuts, an answer loses its end, whichever side a prompt loses. Raises UserError besides for
+    rows that the chat template renders so that no mask is right.
+    """
+
+    what = "examples"
+
+    def __init__(
+        self,
+        files: str | Sequence[str],
+        cfg: DataConfig,
+        tokenizer: Any,
+        split: Literal["train", "val"],
+        seed: int,
+        form: Form,
+    ):
+        self.form, self.columns = form, COLUMNS[form]
+        self.template = Template(tokenizer, cfg.apply_chat_template_kwargs)
+        self._examples: dict[int, list[Encoded]] = {}
+        super().__init__(files, cfg, tokenizer, split, seed)
+        # Found now, not in the middle of a run: templates differ in what they make of earlier turns.
+        self._encode([self.indexes[0], *(i for i in self.indexes if self._turns(i) > 1)])
 
     def group(self, row: PromptRow) -> list[Trajectory]:
-        """The row's answers: one demonstration, or the chosen and the rejected one."""
-        ...
+        """The row's answers: the demonstration; or the chosen (`sample` 0) and the rejected one (1); or a labelled one,
+        as `sample` 0 where it is wanted, else 1. `mask` is 1 on the assistant's turns that answer the prompt."""
+        self._encode([row.index])
+        r = self._example(row.index)
+        return [
+            self._trajectory(row, r, answer.sample, encoded)
+            for answer, encoded in zip(r.answers, self._examples[row.index], strict=True)
+        ]
+
+    def _trajectory(self, row: PromptRow, r: ExampleRow, sample: int, e: Encoded) -> Trajectory:
+        cut = e.prompt_length + self.cfg.max_response_length
+        prompt = truncate(e.ids[: e.prompt_length], self.cfg.max_prompt_length, self.cfg.truncation)
+        ids, mask = [*prompt, *e.ids[e.prompt_length : cut]], [0] * len(prompt) + list(e.mask[e.prompt_length : cut])
+        return Trajectory(
+            ids=ids,
+            mask=mask,
+            logps=[0.0] * len(ids),
+            versions=[-1] * len(ids),
+            segments=_segments(mask),
+            group=row.uid,
+            sample=sample,
+            finish="length" if len(e.ids) > cut else "stop",
+            meta={"data_source": r.data_source, "margin": r.margin},
+        )
+
+    def _example(self, index: int) -> ExampleRow:
+        r = self._raw[index]
+        assert isinstance(r, ExampleRow)
+        return r
+
+    def _turns(self, index: int) -> int:
+        """Learned turns of the longest answer."""
+        return max(sum(m["role"] == "assistant" for m in answer.turns) for answer in self._example(index).answers)
+
+    # --- in place of the prompts' -----------------------------------------------------------------------------------
+
+    def _parse(self, record: Any, file: str, row: int) -> RawRow:
+        return PARSERS[self.form](as_object(record), file, row, self.cfg)
+
+    def _builtin(self, path: str, seed: int) -> list[dict[str, Any]]:
+        if self.form == "demonstrations":
+            return super()._builtin(path, seed)
+        return builtin_pairs(path, "train" if self.split == "train" else "test", seed)
+
+    def _content(self, r: RawRow) -> list[Any]:
+        assert isinstance(r, ExampleRow)
+        return [r.messages, r.data_source, r.margin, [[answer.sample, answer.turns] for answer in r.answers]]
+
+    @property
+    def _limits(self) -> str:
+        return f"{super()._limits} or data.max_response_length={self.cfg.max_response_length}"
+
+    def _too_long(self, index: int) -> str | None:
+        if prompt := super()._too_long(index):
+            return f"a prompt of {prompt}"
+        longest = max(len(e.ids) - e.prompt_length for e in self._examples[index])
+        return f"an answer of {longest} tokens" if longest > self.cfg.max_response_length else None
+
+    def _encode_chunk(self, chunk: Sequence[int]) -> None:
+        broken: list[tuple[str, int, str]] = []
+        rendered: list[list[Rendered]] = []
+        for i in chunk:
+            r = self._example(i)
+            try:
+                rendered.append([self.template.render([*r.messages, *a.turns], len(r.messages)) for a in r.answers])
+            except Unmaskable as e:
+                broken.append((r.file, r.row, str(e)))
+            except Exception as e:  # a template is a program of its own: it raises what it likes
+                broken.append((r.file, r.row, f"refuses the conversation: {e}"))
+        raise_for(
+            broken,
+            "conversations that cannot be learned from, as the chat template",
+            hint="change the rows, data.apply_chat_template_kwargs or model.custom_chat_template; see docs/data.md",
+        )
+        encoded = iter(self.template.encode([c for own in rendered for c in own]))
+        for i, own in zip(chunk, rendered, strict=True):
+            self._examples[i] = [next(encoded) for _ in own]
+            first = self._examples[i][0]
+            self._ids[i] = first.ids[: first.prompt_length]
+
+
+def _segments(mask: Sequence[int]) -> list[Segment]:
+    """Stretches that the model is to produce, and those it is given: the prompt first, then what came back to it."""
+    found: list[Segment] = []
+    for learned, run in groupby(mask):
+        start = found[-1].end if found else 0
+        kind = "response" if learned else "tool" if found else "prompt"
+        found.append(Segment(kind, start, start + len(list(run))))
+    return found
+
+
+def form_of(needs: Sequence[str]) -> Form:
+    """What an algorithm that reads a data set learns from, by what its entry in the catalogue needs."""
+    return "pairs" if "pairs" in needs else "labels" if "labels" in needs else "demonstrations"

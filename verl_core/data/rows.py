@@ -28,15 +28,12 @@ class BrokenRow(ValueError):
 
 def parse_row(record: Any, file: str, row: int, prompt_key: str, reward_fn_key: str) -> RawRow:
     """Checks one record. Raises BrokenRow."""
-    if isinstance(record, ValueError):
-        raise BrokenRow(str(record))
-    if not isinstance(record, dict):
-        raise BrokenRow(f"the row is a {type(record).__name__}, not an object")
+    record = as_object(record)
     return RawRow(
-        messages=_messages(record, prompt_key),
+        messages=messages_in(record, prompt_key),
         data_source=_data_source(record, reward_fn_key),
         ground_truth=_ground_truth(record),
-        extra_info=_extra_info(record),
+        extra_info=extra_info(record),
         file=file,
         row=row,
     )
@@ -51,55 +48,65 @@ def raise_for(problems: Iterable[tuple[str, int, str]], what: str, hint: str) ->
         raise UserError(f"{len(every)} {what}: {named}{more}", hint=hint)
 
 
-def _messages(record: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    prompt = _present(record, key)
+def as_object(record: Any) -> dict[str, Any]:
+    """The record, if it is one. Raises BrokenRow."""
+    if isinstance(record, ValueError):
+        raise BrokenRow(str(record))
+    if not isinstance(record, dict):
+        raise BrokenRow(f"the row is a {type(record).__name__}, not an object")
+    return record
+
+
+def messages_in(record: dict[str, Any], key: str) -> list[dict[str, Any]]:
+    """The chat messages of a field; a text is what the user said. Raises BrokenRow."""
+    prompt = present(record, key)
     if isinstance(prompt, str):
         prompt = [{"role": "user", "content": prompt}]
     if not isinstance(prompt, list) or not prompt:
-        _broken(record, key, f"is {_short(prompt)}, not a list of messages or a string")
+        broken(record, key, f"is {short(prompt)}, not a list of messages or a string")
     for i, message in enumerate(prompt):
         if not isinstance(message, dict):
-            _broken(record, f"{key}[{i}]", f"is {_short(message)}, not a {{role, content}} message")
+            broken(record, f"{key}[{i}]", f"is {short(message)}, not a {{role, content}} message")
         for part in ("role", "content"):
             if not isinstance(message.get(part), str):
-                _broken(record, f"{key}[{i}].{part}", f"is {_short(message.get(part))}, not a string")
+                broken(record, f"{key}[{i}].{part}", f"is {short(message.get(part))}, not a string")
     # Parquet gives every message the keys of all messages; the absent ones are null there.
     return [{k: v for k, v in message.items() if v is not None} for message in prompt]
 
 
 def _data_source(record: dict[str, Any], key: str) -> str:
-    value = _present(record, key)
+    value = present(record, key)
     if not isinstance(value, str):
-        _broken(record, key, f"is {_short(value)}, not a string")
+        broken(record, key, f"is {short(value)}, not a string")
     return value
 
 
 def _ground_truth(record: dict[str, Any]) -> Any:
-    reward_model = _present(record, "reward_model")
+    reward_model = present(record, "reward_model")
     if not isinstance(reward_model, dict):
-        _broken(record, "reward_model", f"is {_short(reward_model)}, not an object with ground_truth")
+        broken(record, "reward_model", f"is {short(reward_model)}, not an object with ground_truth")
     if reward_model.get("ground_truth") is None:
-        _broken(record, "reward_model.ground_truth", f"is missing (reward_model has {sorted(reward_model)})")
+        broken(record, "reward_model.ground_truth", f"is missing (reward_model has {sorted(reward_model)})")
     return reward_model["ground_truth"]
 
 
-def _extra_info(record: dict[str, Any]) -> dict[str, Any]:
+def extra_info(record: dict[str, Any]) -> dict[str, Any]:
     value = record.get("extra_info")
     if value is not None and not isinstance(value, dict):
-        _broken(record, "extra_info", f"is {_short(value)}, not an object")
+        broken(record, "extra_info", f"is {short(value)}, not an object")
     return value or {}
 
 
-def _present(record: dict[str, Any], key: str) -> Any:
+def present(record: dict[str, Any], key: str) -> Any:
     if record.get(key) is None:
-        _broken(record, key, "is missing")
+        broken(record, key, "is missing")
     return record[key]
 
 
-def _broken(record: dict[str, Any], field: str, how: str) -> NoReturn:
+def broken(record: dict[str, Any], field: str, how: str) -> NoReturn:
     raise BrokenRow(f"{field} {how}; keys present: {', '.join(map(str, record)) or 'none'}")
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -46,9 +46,13 @@ class Problem:
 
     @property
     def worked(self) -> str:
-        """The answer with its work shown: two lines of arithmetic, then `#### N`."""
+        """The right answer, with its work shown."""
+        return self.answer(self.gold)
+
+    def answer(self, value: int) -> str:
+        """Two lines of arithmetic, the second of which comes to `value`, then `#### value`."""
         first, second = self.operations[0], self.operations[1]
-        return f"{self.a}{first}{self.b}={self.middle}\n{self.middle}{second}{self.c}={self.gold}\n#### {self.gold}"
+        return f"{self.a}{first}{self.b}={self.middle}\n{self.middle}{second}{self.c}={value}\n#### {value}"
 
     def question(self, rng: random.Random) -> str:
         """The problem as a story, its name and things drawn from `rng`."""
@@ -75,6 +79,20 @@ def rows(split: Literal["train", "test"], seed: int) -> list[dict[str, Any]]:
     train, test = split_problems(seed)
     rng = _rng(f"rows/{split}", seed)
     return [_row(p, p.question(rng), split, i) for i, p in enumerate(train if split == "train" else test)]
+
+
+def pairs(split: Literal["train", "test"], seed: int) -> list[dict[str, Any]]:
+    """Every problem of the split once: the worked answer against a bare guess, or one whose second line is wrong, in
+    turn."""
+    rng = _rng(f"pairs/{split}", seed)
+    found = []
+    for i, (row, p) in enumerate(zip(rows(split, seed), split_problems(seed)[split == "test"], strict=True)):
+        wrong = rng.choice([n for n in range(LARGEST_VALUE + 1) if n != p.gold])
+        rejected = p.answer(wrong) if i % 2 else f"#### {wrong}"
+        found.append(
+            {name: row[name] for name in ("data_source", "prompt")} | {"chosen": p.worked, "rejected": rejected}
+        )
+    return found
 
 
 def demonstrations(part: Literal["worked", "habit"], n: int, seed: int) -> list[tuple[str, str]]:

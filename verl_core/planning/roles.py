@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from verl_core.config.effective import settled, uses_reference
+from verl_core.config.effective import learner, settled, uses_reference
 from verl_core.config.schema import ActorConfig, CriticConfig, PoolConfig, RefConfig, RlxConfig, RolloutConfig
 from verl_core.planning.gpus import Gpu
 from verl_core.planning.mesh import Mesh, Stage, mesh_of
@@ -175,7 +175,7 @@ def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: 
     pool: PoolConfig = c.cluster.pools[pool_name or ""]
     mesh, work, fsdp, megatron = mesh_of(settings, pool, shape), work_of(c), settings.fsdp_config, settings.megatron
     is_critic = isinstance(settings, CriticConfig)
-    value_head = is_critic or c.algorithm.name == "reward_model"
+    value_head = is_critic or learner(c) == "reward_model"
     by_megatron = settings.strategy == "megatron"
     if by_megatron:
         work = replace(work, shares=False)
