@@ -14,7 +14,10 @@ from verl_core.training.protocol import MicroBatching
 
 TOP = frozenset({Need.TOPK_IDS, Need.TOPK_LOGP})
 KL = frozenset({Need.FULL_KL})
-CUTS = [{}, {"micro": MicroBatching(sequences=2)}, {"micro": MicroBatching(tokens=18), "share_prompt": True}]
+CUTS = [
+    pytest.param({"micro": MicroBatching(tokens=18), "share_prompt": True}, id="shared prompts"),
+    pytest.param({"micro": MicroBatching(sequences=2)}, id="two sequences", marks=pytest.mark.slow),
+]
 
 
 @pytest.fixture(scope="module", params=["qwen3", "gemma2"])  # tied; not tied, and with a soft cap
@@ -28,15 +31,14 @@ def qwen3(tmp_path_factory):
 
 
 def trained(folder, **options):
-    """An engine a few steps from its reference."""
+    """An engine a step from its reference."""
     engine = make_engine(folder, **options)
     engine.snapshot("ref")
-    for _ in range(2):
-        engine.step(make_groups(), NllEntropy(), totals(make_groups()))
+    engine.step(make_groups(), NllEntropy(), totals(make_groups()))
     return engine
 
 
-@pytest.mark.parametrize("options", CUTS, ids=str)
+@pytest.mark.parametrize("options", CUTS)
 def test_top_and_given_tokens_equal_float64(folder, options):
     batch, engine = add_teacher(make_groups()), make_engine(folder, **options)
     out = engine.forward(batch, TOP | {Need.GIVEN}, TEMPERATURE, k=4)
@@ -48,7 +50,7 @@ def test_top_and_given_tokens_equal_float64(folder, options):
     torch.testing.assert_close(out[Need.GIVEN], given_NK.float(), rtol=0, atol=2e-5)
 
 
-@pytest.mark.parametrize("options", CUTS, ids=str)
+@pytest.mark.parametrize("options", CUTS)
 def test_full_kl_equals_float64(folder, options):
     batch, engine = make_groups(), trained(folder, **options)
     now = weights(engine)
@@ -60,27 +62,22 @@ def test_full_kl_equals_float64(folder, options):
 
 
 @pytest.mark.parametrize("loss", [ForwardKl(), FullKl()], ids=["given", "kl"])
-def test_a_step_does_not_depend_on_how_rows_are_cut(folder, loss):
+@pytest.mark.parametrize("options", CUTS)
+def test_a_step_does_not_depend_on_how_rows_are_cut(qwen3, loss, options):
     batch = add_teacher(make_groups())
-    plain, *others = (trained(folder, **options) for options in CUTS)
-    want = plain.step(batch, loss, totals(batch))
-    assert want["actor/grad_norm"] > 0.01
-    for other in others:
-        assert other.step(batch, loss, totals(batch)) == pytest.approx(want, rel=1e-4)
+    want, got = (trained(qwen3, **cut).step(batch, loss, totals(batch)) for cut in ({}, options))
+    assert got == pytest.approx(want, rel=1e-4) and want["actor/grad_norm"] > 0.01
 
 
 def test_the_gradient_of_a_step_is_that_of_plain_torch(qwen3):
     """Through the last norm's weight, by finite differences of the float64 loss."""
-    batch, engine = make_groups(), make_engine(qwen3)
-    engine.snapshot("ref")
-    engine.step(batch, NllEntropy(), totals(batch))
+    batch, engine = make_groups(), trained(qwen3)
     now, name = weights(engine), "model.norm.weight"
     engine.set_optimizer(SMOOTH)
     engine.grad_clip = 1e9
     engine.step(batch, FullKl(), totals(batch))
     got = 10 * gradients(engine)[f"exp_avg/{name}"]
-    ref_NV, step = log_probs(qwen3, batch), 1e-5
-    own = batch["ids_N"][:, None]
+    ref_NV, own = log_probs(qwen3, batch), batch["ids_N"][:, None]
 
     def loss(place, by):
         moved = now | {name: now[name].double().index_add(0, torch.tensor([place]), torch.tensor([by]).double())}
@@ -93,34 +90,19 @@ def test_the_gradient_of_a_step_is_that_of_plain_torch(qwen3):
         assert got[place].item() == pytest.approx(slope.item(), rel=1e-2, abs=1e-4)
 
 
-def test_training_on_it_comes_nearer_to_the_reference(qwen3):
-    class Mean(FullKl):
-        needs = KL
-
-        def __call__(self, out, batch, totals):
-            return out[Need.FULL_KL].sum() / totals.tokens, {}
-
-    engine, batch = trained(qwen3), make_groups()
-    seen = [engine.step(batch, Mean(), totals(batch))["actor/loss"] for _ in range(6)]
-    assert seen == sorted(seen, reverse=True) and seen[-1] < 0.8 * seen[0]
-
-
-@pytest.mark.parametrize("fsdp", [FsdpConfig(), FsdpConfig(dtype="bfloat16")], ids=["float32", "bfloat16"])
-def test_below_an_adapter_the_output_layer_is_the_references_own(qwen3, fsdp):
-    batch = make_groups()
-    engine = make_engine(qwen3, model={"lora_rank": 4, "lora_alpha": 12}, fsdp=fsdp)
+def test_below_an_adapter_the_output_layer_is_the_references_own(qwen3):
+    batch, engine = make_groups(), make_engine(qwen3, model={"lora_rank": 4, "lora_alpha": 12})
     engine.snapshot("ref")
     assert not engine.forward(batch, KL, TEMPERATURE)[Need.FULL_KL].any()  # B is zero yet
     for _ in range(3):
         engine.step(batch, NllEntropy(), totals(batch))
     kl_N = engine.forward(batch, KL, TEMPERATURE)[Need.FULL_KL]
     want_N = slow_kl(log_probs(qwen3, batch, weights(engine)), log_probs(qwen3, batch), batch)
-    exact = fsdp.dtype is None
-    torch.testing.assert_close(kl_N, want_N, rtol=1e-4 if exact else 0.3, atol=2e-5 if exact else 0.05)
-    before = engine.step(batch, FullKl(), totals(batch))
-    assert before["actor/grad_norm"] > 0 and kl_N.dtype == torch.float32
+    torch.testing.assert_close(kl_N, want_N, rtol=1e-4, atol=2e-5)
+    assert engine.step(batch, FullKl(), totals(batch))["actor/grad_norm"] > 0
 
 
+@pytest.mark.slow
 def test_in_half_precision_values_are_near_and_hidden_states_are_half(qwen3):
     batch = add_teacher(make_groups())
     half, exact = (trained(qwen3, fsdp=FsdpConfig(dtype=dtype)) for dtype in ("bfloat16", None))
@@ -130,9 +112,8 @@ def test_in_half_precision_values_are_near_and_hidden_states_are_half(qwen3):
     for need in (Need.GIVEN, Need.TOPK_LOGP, Need.FULL_KL):
         assert got[need].dtype == torch.float32
         torch.testing.assert_close(got[need], want[need], rtol=0.1, atol=0.3)
-    assert half.step(batch, FullKl(), totals(batch))["actor/loss"] == pytest.approx(
-        exact.step(batch, FullKl(), totals(batch))["actor/loss"], rel=0.2, abs=0.02
-    )
+    norms = [engine.step(batch, FullKl(), totals(batch))["actor/grad_norm"] for engine in (half, exact)]
+    assert norms[0] == pytest.approx(norms[1], rel=0.2)
 
 
 def test_hidden_states_are_what_the_output_layer_reads(qwen3):

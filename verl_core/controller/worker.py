@@ -18,7 +18,7 @@ from verl_core.algorithms.loss import Loss, Need, Totals
 from verl_core.batch import Batch
 from verl_core.checkpoint.distributed import load_role, save_role, state_bytes
 from verl_core.checkpoint.huggingface import save_huggingface_files
-from verl_core.config.effective import uses_reference
+from verl_core.config.effective import learner, uses_reference
 from verl_core.config.errors import MachineError
 from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, RlxConfig
 from verl_core.config.user_module import declare_module
@@ -117,6 +117,7 @@ class Worker:
             model,
             settings,
             role=role,
+            kind="value" if role == learner(c) == "reward_model" else None,
             path=path,
             platform=self.platform,
             micro=MicroBatching(settings.ppo_micro_batch_size_per_gpu, settings.ppo_max_token_len_per_gpu),
@@ -170,13 +171,14 @@ class Worker:
         temperature: float,
         micro: MicroBatching | None,
         snapshot: str | None,
+        k: int = 0,
     ) -> dict[Need, Tensor]:
         with (
             self.phases.phase(forward_phase(role, snapshot)),
             self._resident(role) as engine,
             engine.use(snapshot) if snapshot else nullcontext(),
         ):
-            out = engine.forward(batch, want, temperature, micro)
+            out = engine.forward(batch, want, temperature, micro, k)
         return out if engine.leads else {}  # what one of the ranks that split the rows says, all of them would
 
     def step(self, role: str, batch: Batch, loss: Loss, totals: Totals) -> dict[str, float]:
