@@ -70,10 +70,12 @@ class Role:
         temperature: float = 1.0,
         micro: MicroBatching | None = None,
         snapshot: str | None = None,
+        k: int = 0,
     ) -> dict[Need, Tensor]:
-        """Per-token quantities [N] in the order of the batch, whatever ranks computed them."""
+        """Per-token quantities [N, ...] in the order of the batch, whatever ranks computed them. `k`: of the likeliest
+        tokens."""
         shares = self._shares(batch, forward_phase(self.name, snapshot))
-        dealt = self._dealt(shares, batch, want, temperature, micro, snapshot)
+        dealt = self._dealt(shares, batch, want, temperature, micro, snapshot, k)
         parts = (await self.group.scatter("forward", dealt))[:: self.together]
         place_N = batch.token_index(torch.tensor([i for share in shares for i in share], dtype=torch.int64))
         out = {}
