@@ -67,8 +67,6 @@ def test_the_presets():
 @pytest.mark.parametrize(
     ("words", "key"),
     [
-        (["actor.use_kl_loss=true", "actor.kl_loss_type=full"], "actor.kl_loss_type=full"),
-        (["algorithm.use_kl_in_reward=true", "algorithm.kl_penalty=full"], "algorithm.kl_penalty=full"),
         (["algorithm.name=vapo"], "algorithm.name=vapo"),
     ],
 )

@@ -22,6 +22,7 @@ from verl_core.algorithms.policy_loss.covariance import SELECTIONS
 from verl_core.algorithms.produced import Produced, produced
 from verl_core.batch import Batch
 from verl_core.config import catalogue
+from verl_core.config.loss_terms import FULL_KL
 from verl_core.config.rollout_correction import Rejection
 from verl_core.config.schema import ActorConfig, CriticConfig
 
@@ -58,7 +59,7 @@ class PolicyLoss:
     """The actor's loss: policy loss + kl_coef * KL(policy, reference) - entropy_coeff * entropy, each aggregated alike.
 
     The policy loss of each token is multiplied by its factor of the rollout correction; KL and entropy are not. Reads
-    old_logp_N, advantages_N, mask_N; with kl_type set, ref_logp_N; with corrected, correction_N; with rejections or
+    old_logp_N, advantages_N, mask_N; with a kl_type but `full`, ref_logp_N; with corrected, correction_N; with rejections or
     log_mismatch, rollout_logp_N; what `mark` adds.
     """
 
@@ -96,8 +97,9 @@ class PolicyLoss:
 
     @property
     def needs(self) -> frozenset[Need]:
-        entropy = self.want_entropy or self.entropy_coeff != 0
-        return frozenset({Need.LOGP, Need.ENTROPY} if entropy else {Need.LOGP})
+        entropy = {Need.ENTROPY} if self.want_entropy or self.entropy_coeff != 0 else set()
+        kl = {Need.FULL_KL} if self.kl_type == FULL_KL else set()
+        return frozenset({Need.LOGP} | entropy | kl)
 
     def mark(self, mini: Batch, seed: int) -> None:
         """Adds selected_N to a whole mini-batch where the loss picks tokens from all of it; to be called before it is
@@ -122,7 +124,10 @@ class PolicyLoss:
             if self.entropy_coeff:
                 loss = loss - self.entropy_coeff * aggregate(entropy_M, at, totals, self.agg_mode, self.scale)
         if self.kl_type:
-            kl_M = kl_estimate(self.kl_type, logp_M, at.pick(batch["ref_logp_N"]))
+            if self.kl_type == FULL_KL:
+                kl_M = at.pick(out[Need.FULL_KL])
+            else:
+                kl_M = kl_estimate(self.kl_type, logp_M, at.pick(batch["ref_logp_N"]))
             kl = aggregate(kl_M, at, totals, self.agg_mode, self.scale)
             metrics["actor/kl_loss"] = _total(kl)
             loss = loss + self.kl_coef * kl

@@ -7,6 +7,7 @@ from verl_core.config.catalogue import entry
 from verl_core.config.effective import (
     effective,
     get,
+    kl_terms,
     ranks_per_sequence,
     shorthand_pools,
     strategies,
@@ -16,6 +17,7 @@ from verl_core.config.effective import (
     uses_rollout,
 )
 from verl_core.config.key_checks import Said, each_key
+from verl_core.config.loss_terms import FULL_KL
 from verl_core.config.no_effect import idle_keys
 from verl_core.config.ranges import VLLM_LORA_RANK, VLLM_TEMPERATURES
 from verl_core.config.rollout_correction import rejections_of, weights_of
@@ -163,6 +165,9 @@ def _policy_loss(said: Said, e: RlxConfig) -> Iterator[str]:
         for key in ("actor.kl_loss_coef", "algorithm.kl_ctrl.kl_coef"):
             if not get(e, key):
                 yield f"{said(key)}: of the KL in loss and in reward this one is 0; switch it off instead"
+    for key, kind in kl_terms(e).items():
+        if kind == FULL_KL and e.ref.pool != e.actor.pool:
+            yield f"{said(key)} needs the reference on the actor's pool: set ref.pool={e.actor.pool}"
 
 
 def _correction(said: Said, e: RlxConfig) -> Iterator[str]:

@@ -86,6 +86,15 @@ def uses_reference(config: RlxConfig) -> bool:
     return bool(asked) or "reference" in entry("algorithm", config.algorithm.name).needs
 
 
+def kl_terms(config: RlxConfig) -> dict[str, str]:
+    """Each KL from the reference that an effective configuration uses: its key and kind."""
+    used = {
+        "actor.kl_loss_type": config.actor.use_kl_loss,
+        "algorithm.kl_penalty": config.algorithm.use_kl_in_reward,
+    }
+    return {key: str(get(config, key)) for key, on in used.items() if on}
+
+
 def role_pools(config: RlxConfig) -> dict[str, str]:
     """The roles of an effective configuration that have engines of their own, and the pool of each. A reference on the
     actor's pool is a snapshot inside the actor's engine."""

@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from verl_core.config.catalogue import entry, names
-from verl_core.config.effective import get, strategies, uses_reference, uses_rollout
+from verl_core.config.effective import get, kl_terms, strategies, uses_reference, uses_rollout
+from verl_core.config.loss_terms import FULL_KL
 from verl_core.config.schema import PoolConfig, RlxConfig, ValKwargs
 
 _PRESET_KEYS = {key for name in names("algorithm") for key in (entry("algorithm", name).options or ())}
@@ -197,6 +198,11 @@ RULES = [
         ("ref.",),
         lambda c: not uses_reference(c),
         "actor.use_kl_loss=true or algorithm.use_kl_in_reward=true",
+    ),
+    Rule(  # the reference goes through its layers as the actor does
+        ("ref.log_prob_micro_batch_size_per_gpu", "ref.log_prob_max_token_len_per_gpu"),
+        lambda c: set(kl_terms(c).values()) == {FULL_KL},
+        "actor.kl_loss_type or algorithm.kl_penalty other than full",
     ),
     *_catalogue_rules(
         "advantage",

@@ -3,6 +3,8 @@ verl_core/algorithms/{kl,aggregate}.py."""
 
 from verl_core.config.registry import register
 
+FULL_KL = "full"  # no estimate from sampled tokens: engines compute it
+
 _STRAIGHT = "gradient that of d^2/2"
 
 # name: (function, formula, doc). d: log-prob of the token less the reference's
@@ -51,8 +53,14 @@ def register_loss_terms() -> None:
         where = f"verl_core.algorithms.kl:{function}"
         formula = f"{formula}; d = logp - logp_ref"
         register("kl", name, where=where, needs=("reference",), doc=doc, formula=formula)
-    formula = "sum over the vocabulary of p (log p - log p_ref)"
-    register("kl", "full", needs=("reference",), doc="The KL over the whole vocabulary.", formula=formula, built=False)
+    register(
+        "kl",
+        FULL_KL,
+        where="verl_core.algorithms.kl:full_kl",
+        needs=("reference",),
+        doc="The KL itself, over the whole vocabulary: no estimate.",
+        formula="sum over the vocabulary of p (log p - log p_ref)",
+    )
     for name, (formula, keys, doc) in _AGGREGATIONS.items():
         where = "verl_core.algorithms.aggregate:aggregate"
         register("aggregation", name, where=where, keys=keys, doc=doc, formula=formula)

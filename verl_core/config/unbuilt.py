@@ -24,12 +24,6 @@ def unbuilt(config: RlxConfig) -> Iterator[str]:
         yield _later(f"rollout.engine={c.rollout.engine}", f"{' and '.join(names('engine', built=True))} run today")
     if "megatron" in strategies(c):
         yield _later("strategy=megatron", "actor.strategy=fsdp runs today")
-    for key, used in (
-        ("actor.kl_loss_type", c.actor.use_kl_loss),
-        ("algorithm.kl_penalty", c.algorithm.use_kl_in_reward),
-    ):
-        if used and not entry("kl", get(c, key)).built:
-            yield _later(f"{key}={get(c, key)}", "estimates from the sampled tokens run today")
     for key, works in RUNS_TODAY.items():
         of_algorithm = key == "algorithm.filter_groups.enable" and not algorithm.built
         if get(c, key) != works and not key.endswith(".strategy") and not of_algorithm:

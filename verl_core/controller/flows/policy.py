@@ -20,7 +20,8 @@ from verl_core.algorithms.losses import PolicyLoss, ValueLoss
 from verl_core.algorithms.mismatch import finished, mismatch
 from verl_core.algorithms.produced import produced
 from verl_core.batch import Batch
-from verl_core.config.effective import advantage_needs, settled, uses_reference
+from verl_core.config.effective import advantage_needs, kl_terms, settled, uses_reference
+from verl_core.config.loss_terms import FULL_KL
 from verl_core.config.rollout_correction import rejections_of, weights_of
 from verl_core.config.schema import RlxConfig
 from verl_core.controller.flows.base import LOGP, Flow, critic_only_steps
@@ -30,7 +31,7 @@ from verl_core.tracking.timing import Timer
 from verl_core.training.fsdp.metrics import join, values
 from verl_core.training.protocol import MicroBatching
 
-SQUARE, VALUES = frozenset({Need.SUM_P_SQ}), frozenset({Need.VALUES})
+VALUES = frozenset({Need.VALUES})
 
 
 class PolicyFlow(Flow):
@@ -41,7 +42,10 @@ class PolicyFlow(Flow):
         self.critic = roles.get("critic")
         self.kl_control = kl_controller(config.algorithm.kl_ctrl)
         self.entropy_control = entropy_controller(config.actor.entropy_ctrl, config.actor.entropy_coeff)
-        self.square = "sum_p_sq" in advantage_needs(config)
+        penalty = kl_terms(config).get("algorithm.kl_penalty")
+        self.samples_kl = uses_reference(config) and set(kl_terms(config).values()) != {FULL_KL}
+        beside = {Need.SUM_P_SQ: "sum_p_sq" in advantage_needs(config), Need.FULL_KL: penalty == FULL_KL}
+        self.beside = frozenset(need for need, wanted in beside.items() if wanted)  # what the actor's pass gives as well
         self.policy_loss = PolicyLoss.from_config(config.actor, config.rollout.temperature)
         self.value_loss = ValueLoss.from_config(config.critic, config.actor.loss_scale_factor)
         self.weights = weights_of(config.algorithm.rollout_correction)
@@ -63,7 +67,7 @@ class PolicyFlow(Flow):
         gave no finite log-prob leave mask_N."""
         mask_not_finite(batch)
         work = [(self.actor, self._old_logp(batch, timer))]
-        if uses_reference(self.config):
+        if self.samples_kl:
             work.append((self.roles.get("ref", self.actor), self._ref_logp(batch, timer)))
         if self.critic is not None:
             work.append((self.critic, self._values(batch, self.critic, timer)))
@@ -73,14 +77,13 @@ class PolicyFlow(Flow):
     async def _old_logp(self, batch: Batch, timer: Timer) -> None:
         if self.old_from_rollout:
             batch.add(old_logp_N=batch["rollout_logp_N"])
-            if not self.square:
+            if not self.beside:
                 return
         r = self.config.rollout
         micro = MicroBatching(r.log_prob_micro_batch_size_per_gpu, r.log_prob_max_token_len_per_gpu)
         with timer.phase("old_log_prob"):
-            out = await self.actor.forward(batch, LOGP | SQUARE if self.square else LOGP, r.temperature, micro)
-        if self.square:
-            batch.add(sum_p_sq_N=out[Need.SUM_P_SQ])
+            out = await self.actor.forward(batch, LOGP | self.beside, r.temperature, micro)
+        batch.add(**{need.value: out[need] for need in self.beside})
         if not self.old_from_rollout:
             batch.add(old_logp_N=out[Need.LOGP])
 
@@ -99,7 +102,7 @@ class PolicyFlow(Flow):
         coef = 0.0
         if self.config.algorithm.use_kl_in_reward:
             coef = self.kl_control.coef
-            kl_N = kl_estimate(self.config.algorithm.kl_penalty, batch["old_logp_N"], batch["ref_logp_N"])
+            kl_N = self._kl_N(batch)
             at = produced(batch)
             kl, sequences = mean_kl(at.pick(kl_N), at)
             self.kl_control.update(kl, sequences)
@@ -107,6 +110,12 @@ class PolicyFlow(Flow):
         batch.add(token_reward_N=token_rewards(batch, coef, kl_N))
         compute_advantage(settled(self.config.algorithm.adv_estimator), batch, self.config.algorithm)
         return metrics
+
+    def _kl_N(self, batch: Batch) -> Tensor:
+        """KL from the reference, nats a token: estimated, or the whole vocabulary's."""
+        if Need.FULL_KL in self.beside:
+            return batch[Need.FULL_KL.value]
+        return kl_estimate(self.config.algorithm.kl_penalty, batch["old_logp_N"], batch["ref_logp_N"])
 
     async def update(self, batch: Batch, step: int, timer: Timer) -> dict[str, float]:
         """All optimizer steps of one batch: critic and, past its warm-up, actor. Returns their metrics, means over the
