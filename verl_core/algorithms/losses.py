@@ -59,7 +59,7 @@ class PolicyLoss:
     """The actor's loss: policy loss + kl_coef * KL(policy, reference) - entropy_coeff * entropy, each aggregated alike.
 
     The policy loss of each token is multiplied by its factor of the rollout correction; KL and entropy are not. Reads
-    old_logp_N, advantages_N, mask_N; with a kl_type but `full`, ref_logp_N; with corrected, correction_N; with rejections or
+    old_logp_N, advantages_N, mask_N; for an estimated KL, ref_logp_N; with corrected, correction_N; with rejections or
     log_mismatch, rollout_logp_N; what `mark` adds.
     """
 

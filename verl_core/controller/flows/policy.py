@@ -45,7 +45,7 @@ class PolicyFlow(Flow):
         penalty = kl_terms(config).get("algorithm.kl_penalty")
         self.samples_kl = uses_reference(config) and set(kl_terms(config).values()) != {FULL_KL}
         beside = {Need.SUM_P_SQ: "sum_p_sq" in advantage_needs(config), Need.FULL_KL: penalty == FULL_KL}
-        self.beside = frozenset(need for need, wanted in beside.items() if wanted)  # what the actor's pass gives as well
+        self.beside = frozenset(need for need, wanted in beside.items() if wanted)  # of the actor's pass
         self.policy_loss = PolicyLoss.from_config(config.actor, config.rollout.temperature)
         self.value_loss = ValueLoss.from_config(config.critic, config.actor.loss_scale_factor)
         self.weights = weights_of(config.algorithm.rollout_correction)
