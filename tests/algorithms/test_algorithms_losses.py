@@ -30,6 +30,7 @@ LOSSES = [
     PolicyLoss(agg_mode="token-sum", want_entropy=False),
     PolicyLoss(agg_mode="seq-mean-token-sum", entropy_coeff=-0.2),
     PolicyLoss(agg_mode="seq-mean-token-mean", corrected=True, kl_type="k2", kl_coef=0.5),
+    PolicyLoss(agg_mode="seq-mean-token-mean", kl_type="full", kl_coef=0.5),
     PolicyLoss(rejections=(Rejection("token_k1", -0.7, 0.7), Rejection("seq_mean_k3", -math.inf, 0.4))),
     PolicyLoss("gmpo", agg_mode="seq-mean-token-mean", corrected=True),
     ValueLoss(),
@@ -47,6 +48,7 @@ def outputs(batch, seed=1):
         Need.LOGP: batch["old_logp_N"] + draw(),
         Need.ENTROPY: draw().abs(),
         Need.VALUES: batch["values_N"] + draw(),
+        Need.FULL_KL: draw().abs(),
     }
     return {need: value.detach().requires_grad_() for need, value in start.items()}
 
@@ -286,6 +288,7 @@ def test_policy_loss_from_config():
 def test_losses_ask_only_for_what_they_use():
     assert PolicyLoss().needs == {Need.LOGP, Need.ENTROPY}
     assert PolicyLoss(want_entropy=False).needs == {Need.LOGP}
+    assert PolicyLoss(want_entropy=False, kl_type="full").needs == {Need.LOGP, Need.FULL_KL}
     assert PolicyLoss(want_entropy=False, entropy_coeff=0.1).needs == {Need.LOGP, Need.ENTROPY}
     assert ValueLoss().needs == {Need.VALUES}
     assert SftLoss().needs == {Need.LOGP}
