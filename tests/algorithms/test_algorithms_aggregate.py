@@ -60,7 +60,7 @@ def test_nothing_produced_is_0_with_a_gradient_of_0(mode):
 
 
 def test_totals_count_produced_tokens_and_the_sequences_that_have_any():
-    assert Totals.of(batch_of([[0, 1, 1, 0, 1], [0, 1], [0, 0], []])) == Totals(tokens=4, sequences=2)
+    assert Totals.of(batch_of([[0, 1, 1, 0, 1], [0, 1], [0, 0], []])) == Totals(tokens=4, sequences=2, groups=2)
 
 
 def test_what_it_refuses():

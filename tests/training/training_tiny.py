@@ -52,7 +52,7 @@ def make_batch(lengths=(9, 4, 12, 2, 7, 5), seed: int = 0) -> Batch:
 
 
 def totals(batch: Batch) -> Totals:
-    return Totals(tokens=int(batch["mask_N"].sum()), sequences=batch.S)
+    return Totals(tokens=int(batch["mask_N"].sum()), sequences=batch.S, groups=batch.P)
 
 
 class NllEntropy:

@@ -36,12 +36,14 @@ class Totals:
 
     tokens: int  # tokens with mask 1
     sequences: int  # sequences with at least one token with mask 1
+    groups: int = 0  # groups with at least one such sequence
 
     @classmethod
     def of(cls, batch: Batch) -> Totals:
         """The counts of a whole mini-batch (not of one rank's share)."""
         count_S = batch.sum_S(batch["mask_N"])
-        return cls(tokens=int(count_S.sum()), sequences=int((count_S > 0).sum()))
+        groups = len(batch.group_S[count_S > 0].unique())
+        return cls(tokens=int(count_S.sum()), sequences=int((count_S > 0).sum()), groups=groups)
 
 
 @dataclass(frozen=True)
@@ -67,7 +69,8 @@ def largest_of(value_M: Tensor) -> Metric:
 
 
 class Loss(Protocol):
-    """Picklable (it travels to the ranks). `temperature` scales the logits before every quantity is taken."""
+    """Picklable (it travels to the ranks). `temperature` scales the logits before every quantity is taken. One that
+    compares the sequences of a group says so by a `whole_groups` that is true (`keeps_groups`)."""
 
     @property
     def needs(self) -> frozenset[Need]: ...
@@ -79,3 +82,8 @@ class Loss(Protocol):
         """This micro-batch's share of the mini-batch loss (a scalar; shares of all micro-batches and ranks add up to
         the loss) and its metrics by name. `batch` lies on the device of `out`."""
         ...
+
+
+def keeps_groups(loss: Loss) -> bool:
+    """Whether all sequences of a group have to be in one micro-batch, and so on one rank."""
+    return bool(getattr(loss, "whole_groups", False))

@@ -100,7 +100,6 @@ def _register_policy_gradients() -> None:
 def _register_from_datasets() -> None:
     for name, needs, doc in (
         ("sft", ("dataset",), "Supervised fine-tuning on the assistant's turns."),
-        ("dpo", ("dataset", "reference"), "Direct preference optimisation on pairs (arXiv 2305.18290)."),
         ("reward_model", ("dataset",), "Bradley-Terry reward model on pairs (arXiv 2203.02155)."),
     ):
         register("algorithm", name, needs=needs, options=PRESET, doc=doc, built=False)

@@ -5,6 +5,7 @@ from verl_core.config.advantages import register_advantages
 from verl_core.config.algorithms import register_algorithms
 from verl_core.config.loss_terms import register_loss_terms
 from verl_core.config.policy_losses import register_policy_losses
+from verl_core.config.preferences import register_preferences
 from verl_core.config.registry import Entry, entry, implementation, load_plugins, names, register
 
 __all__ = ["KINDS", "Entry", "entry", "implementation", "load_plugins", "names", "register"]
@@ -13,6 +14,7 @@ KINDS = {
     "algorithm.name": "algorithm",
     "algorithm.adv_estimator": "advantage",
     "algorithm.kl_penalty": "kl",
+    "algorithm.preference.loss": "preference_loss",
     "actor.policy_loss.loss_mode": "policy_loss",
     "actor.loss_agg_mode": "aggregation",
     "actor.kl_loss_type": "kl",
@@ -33,6 +35,7 @@ def _many(kind: str, docs: dict[str, tuple[str, str]]) -> None:
 register_advantages()
 register_algorithms()
 register_policy_losses()
+register_preferences()
 register_loss_terms()
 _many(
     "engine",

@@ -19,6 +19,7 @@ from verl_core.config.effective import (
 from verl_core.config.key_checks import Said, each_key
 from verl_core.config.loss_terms import FULL_KL
 from verl_core.config.no_effect import idle_keys
+from verl_core.config.preference_checks import preference_faults
 from verl_core.config.ranges import VLLM_LORA_RANK, VLLM_TEMPERATURES
 from verl_core.config.rollout_correction import rejections_of, weights_of
 from verl_core.config.schema import PoolConfig, RlxConfig
@@ -51,6 +52,7 @@ def check(config: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]) 
         *_cluster(said, e),
         *_algorithm(said, e),
         *_policy_loss(said, e),
+        *preference_faults(said, e),
         *_correction(said, e),
         *(_rollout(said, e) if uses_rollout(e) else ()),
         *_reward(said, e),

@@ -7,6 +7,7 @@ from typing import Any
 
 from verl_core.config.catalogue import entry
 from verl_core.config.errors import UserError
+from verl_core.config.preferences import prefers, reference_of_preferences
 from verl_core.config.schema import ActorConfig, CriticConfig, PoolConfig, RlxConfig
 
 
@@ -82,6 +83,8 @@ def ranks_per_sequence(role: ActorConfig | CriticConfig) -> int:
 
 def uses_reference(config: RlxConfig) -> bool:
     """Whether an effective configuration needs reference log-probs."""
+    if prefers(config):
+        return reference_of_preferences(config)
     asked = config.actor.use_kl_loss or config.algorithm.use_kl_in_reward
     return bool(asked) or "reference" in entry("algorithm", config.algorithm.name).needs
 

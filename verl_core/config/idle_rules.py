@@ -3,14 +3,22 @@
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from verl_core.config.catalogue import entry, names
 from verl_core.config.effective import get, kl_terms, strategies, uses_reference, uses_rollout
 from verl_core.config.loss_terms import FULL_KL
+from verl_core.config.preferences import prefers
 from verl_core.config.schema import PoolConfig, RlxConfig, ValKwargs
 
 _PRESET_KEYS = {key for name in names("algorithm") for key in (entry("algorithm", name).options or ())}
 _CORRECTION = "algorithm.rollout_correction"
+_OF_POLICY_LOSS = (
+    *("actor.clip_ratio", "actor.clip_ratio_low", "actor.clip_ratio_high", "actor.clip_ratio_c"),
+    *("actor.tau_pos", "actor.tau_neg", "actor.policy_loss.", "actor.loss_agg_mode", "actor.loss_scale_factor"),
+    *("actor.entropy_coeff", "actor.entropy_ctrl.", "actor.use_kl_loss", "actor.kl_loss_coef", "actor.kl_loss_type"),
+    *("algorithm.use_kl_in_reward", "algorithm.use_pf_ppo", f"{_CORRECTION}."),
+)
 Condition = Callable[[RlxConfig], bool]
 
 
@@ -97,16 +105,26 @@ def _optimizer_rules(section: str) -> list[Rule]:
     ]
 
 
-def _catalogue_rules(kind: str, chosen: str, keys: tuple[str, ...]) -> list[Rule]:
-    """Keys that only some entries of a kind read."""
+def _catalogue_rules(
+    kind: str, chosen: str, keys: tuple[str, ...], where: Condition = lambda c: True
+) -> list[Rule]:
+    """Keys that only some entries of a kind read, for configurations in which it matters."""
+
+    def idle(c: RlxConfig, key: str) -> bool:
+        return where(c) and (get(c, chosen) is None or key not in entry(kind, get(c, chosen)).keys)
+
     return [
         Rule(
             (key,),
-            lambda c, key=key: get(c, chosen) is None or key not in entry(kind, get(c, chosen)).keys,  # type: ignore[misc]
+            partial(idle, key=key),
             f"{chosen}=" + " or ".join(name for name in names(kind) if key in entry(kind, name).keys),
         )
         for key in keys
     ]
+
+
+def _keys_of(kind: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(key for name in names(kind) for key in entry(kind, name).keys))
 
 
 def _back_end_rules(role: str) -> list[Rule]:
@@ -236,7 +254,21 @@ RULES = [
     *_catalogue_rules(
         "policy_loss",
         "actor.policy_loss.loss_mode",
-        tuple(dict.fromkeys(key for name in names("policy_loss") for key in entry("policy_loss", name).keys)),
+        _keys_of("policy_loss"),
+    ),
+    Rule(("algorithm.preference.",), lambda c: not prefers(c), "algorithm.name=dpo or another that prefers"),
+    *_catalogue_rules("preference_loss", "algorithm.preference.loss", _keys_of("preference_loss"), where=prefers),
+    Rule(
+        ("algorithm.preference.ref_update_freq",),
+        lambda c: prefers(c) and not uses_reference(c),
+        "algorithm.name=online_dpo or another with a reference",
+        also=("algorithm.preference.loss",),
+    ),
+    Rule(_OF_POLICY_LOSS, prefers, "algorithm.name=grpo or another that has a policy loss"),
+    Rule(
+        ("rollout.old_log_prob",),
+        lambda c: prefers(c) and c.algorithm.name != "sppo",
+        "algorithm.name=sppo or grpo, or another that looks back at the policy that sampled",
     ),
     *_catalogue_rules("transport", "weights.type", ("weights.folder",)),
     *_optimizer_rules("actor.optim"),

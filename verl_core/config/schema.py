@@ -10,6 +10,7 @@ from typing import Any, Literal
 from verl_core.config.rollout_correction import RolloutCorrectionConfig
 from verl_core.config.schema_algorithm import AlgorithmConfig, FilterGroupsConfig, KlCtrlConfig, PfPpoConfig
 from verl_core.config.schema_launch import DockerConfig, KuberayConfig, LaunchConfig, SlurmConfig
+from verl_core.config.schema_preference import PreferenceConfig
 from verl_core.config.schema_roles import (
     ActorConfig,
     CriticConfig,
@@ -48,6 +49,7 @@ __all__ = [
     "PfPpoConfig",
     "PolicyLossConfig",
     "PoolConfig",
+    "PreferenceConfig",
     "RefConfig",
     "RewardConfig",
     "RlxConfig",

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from verl_core.config.rollout_correction import RolloutCorrectionConfig
+from verl_core.config.schema_preference import PreferenceConfig
 
 
 @dataclass
@@ -73,5 +74,7 @@ class AlgorithmConfig:
     """KL coefficient in the reward."""
     filter_groups: FilterGroupsConfig = field(default_factory=FilterGroupsConfig)
     """Dynamic sampling."""
+    preference: PreferenceConfig = field(default_factory=PreferenceConfig)
+    """Which answers are preferred: DPO and its kin."""
     rollout_correction: RolloutCorrectionConfig = field(default_factory=RolloutCorrectionConfig)
     """The policy loss where engine and trainer disagree on how likely the sampled tokens were."""

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verl_core.algorithms.loss import Loss, Need, Totals
+from verl_core.algorithms.loss import Loss, Need, Totals, keeps_groups
 from verl_core.batch import Batch
 from verl_core.batch.packing import balance
 from verl_core.batch.shared_prompt import deal_groups, own_cost_S
+from verl_core.batch.whole_groups import deal_whole_groups
 from verl_core.controller.accounting import Costs
 from verl_core.controller.executors import WorkerGroup
 from verl_core.controller.phases import forward_phase, update_phase
@@ -36,9 +37,11 @@ class Role:
         self.share_prompt = share_prompt
         self.asked: defaultdict[str, float] = defaultdict(float)  # FLOPs by phase
 
-    def _shares(self, batch: Batch, phase: str) -> list[list[int]]:
+    def _shares(self, batch: Batch, phase: str, whole_groups: bool = False) -> list[list[int]]:
         """Sequences of each group of ranks."""
         cost_S, groups = self._cost_S(batch, phase), self.group.size // self.together
+        if whole_groups:
+            return deal_whole_groups(cost_S, batch.group_S, groups)
         return deal_groups(cost_S, batch.group_S, groups) if self.share_prompt else balance(cost_S, groups)
 
     def _cost_S(self, batch: Batch, phase: str) -> Tensor:
@@ -86,8 +89,12 @@ class Role:
 
     async def step(self, batch: Batch, loss: Loss, totals: Totals) -> dict[str, float]:
         """One optimizer step on a mini-batch. Metrics are already joined over ranks."""
-        shares = self._shares(batch, update_phase(self.name))
+        shares = self._shares(batch, update_phase(self.name), keeps_groups(loss))
         return (await self.group.scatter("step", self._dealt(shares, batch, loss, totals)))[0]
+
+    async def renew_reference(self) -> None:
+        """The present weights are the reference from now on."""
+        await self.group.call("renew_reference", self.name)
 
     async def plan_schedule(self, optimizer_steps: int) -> None:
         await self.group.call("plan_schedule", self.name, optimizer_steps)

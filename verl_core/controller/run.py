@@ -111,6 +111,13 @@ class Generation:
         form = form_of(entry("algorithm", c.algorithm.name).needs)
         return ExampleDataset(files, c.data, tokenizer, split, c.trainer.seed, form)
 
+    def demonstrations(self) -> ExampleDataset | None:
+        """Those of the training prompts, where the algorithm sets its own answers against them. Needs no ranks."""
+        c = self.config
+        if "demonstration" not in entry("algorithm", c.algorithm.name).needs:
+            return None
+        return ExampleDataset(c.data.train_files, c.data, self.tokenizer, "train", c.trainer.seed, "demonstrations")
+
     def validator(self, dataset: PromptDataset) -> Validator:
         return Validator(dataset, self.maker, val_sampling(self.config), self.config.rollout.val_kwargs.n)
 
@@ -193,7 +200,7 @@ class Run:
     def _source(self, loader: PromptLoader, dataset: PromptDataset) -> Source:
         if isinstance(dataset, ExampleDataset):
             return DatasetSource(loader, dataset, self.buffer)
-        return RolloutSource(self.config, loader, self.generation.maker, self.buffer)
+        return RolloutSource(self.config, loader, self.generation.maker, self.buffer, self.generation.demonstrations())
 
     def _validator(self, held_out: PromptDataset) -> Validator | ExampleValidator:
         if isinstance(held_out, ExampleDataset):
@@ -248,7 +255,8 @@ class Run:
         rows = [
             {
                 "group": t.group, "sample": t.sample, "reward": t.reward, "reward_parts": t.reward_parts,
-                "finish": t.finish, "tokens": sum(t.mask), **t.meta,
+                "finish": t.finish, "tokens": sum(t.mask),
+                **{name: value for name, value in t.meta.items() if name != "demonstration"},
             }
             for t in batch["trajectory_blob"]
         ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from statistics import fmean
 from typing import Protocol
 
@@ -100,8 +100,16 @@ class DatasetSource:
 class RolloutSource:
     """Draws prompts from the loader, in order, and generates their groups."""
 
-    def __init__(self, config: RlxConfig, loader: PromptLoader, maker: GroupMaker, buffer: ReplayBuffer):
-        self.loader, self.maker, self.buffer = loader, maker, buffer
+    def __init__(
+        self,
+        config: RlxConfig,
+        loader: PromptLoader,
+        maker: GroupMaker,
+        buffer: ReplayBuffer,
+        demonstrations: ExampleDataset | None = None,
+    ):
+        """`demonstrations`: of the same rows; each answer gets its prompt's as meta["demonstration"]."""
+        self.loader, self.maker, self.buffer, self.demonstrations = loader, maker, buffer, demonstrations
         self.n = config.rollout.n
         self.sampling = train_sampling(config)
         self.overlong = config.reward.overlong_buffer
@@ -129,6 +137,10 @@ class RolloutSource:
             group, *baseline = await asyncio.gather(*made)
             if self.overlong.enable:
                 self._penalise_length([t for part in (group, *baseline) for t in part])
+            if self.demonstrations is not None:
+                (demonstration,) = self.demonstrations.group(slot.row)
+                for t in group:
+                    t.meta["demonstration"] = asdict(demonstration)
             for greedy in baseline:
                 reward = fmean(t.reward for t in greedy)
                 for t in group:

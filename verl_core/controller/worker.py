@@ -18,6 +18,7 @@ from verl_core.algorithms.loss import Loss, Need, Totals
 from verl_core.batch import Batch
 from verl_core.checkpoint.distributed import load_role, save_role, state_bytes
 from verl_core.checkpoint.huggingface import save_huggingface_files
+from verl_core.checkpoint.reference import REFERENCE, load_reference, save_reference
 from verl_core.config.effective import learner, uses_reference
 from verl_core.config.errors import MachineError
 from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, RlxConfig
@@ -35,7 +36,7 @@ from verl_core.rollout.child.errors import EngineLost
 from verl_core.rollout.parts import Interrupted, Part
 from verl_core.rollout.protocol import Completion, TokenRequest
 from verl_core.training.fsdp import FsdpEngine
-from verl_core.training.protocol import MicroBatching, TrainEngine
+from verl_core.training.protocol import EngineState, MicroBatching, TrainEngine
 from verl_core.weights.adapter_only import AdapterOnly
 from verl_core.weights.courier import Courier
 from verl_core.weights.sending import Tell
@@ -104,7 +105,7 @@ class Worker:
             else:
                 self.engines[role] = self._train_engine(role)
         if "actor" in self.engines and uses_reference(c) and c.ref.pool == c.actor.pool:
-            self.engines["actor"].snapshot("ref")
+            self.engines["actor"].snapshot(REFERENCE)
 
     def _train_engine(self, role: str) -> FsdpEngine:
         c = self.config
@@ -184,6 +185,14 @@ class Worker:
     def step(self, role: str, batch: Batch, loss: Loss, totals: Totals) -> dict[str, float]:
         with self.phases.phase(update_phase(role)), self._resident(role, with_optimizer=True) as engine:
             return engine.step(batch, loss, totals)
+
+    def renew_reference(self, role: str) -> None:
+        """The role's present weights are its reference from now on."""
+        with self.phases.phase("ref"), self._resident(role) as engine:
+            engine.snapshot(REFERENCE)
+
+    def _renews_reference(self, role: str) -> bool:
+        return REFERENCE in self.engines[role].snapshots and bool(self.config.algorithm.preference.ref_update_freq)
 
     # --- generation -------------------------------------------------------------------------------------------------
 
@@ -270,6 +279,8 @@ class Worker:
         target = Path(folder) / role
         with self.phases.phase(CHECKPOINT), self._resident(role, with_optimizer=True) as engine:
             save_role(target, engine.state())
+            if self._renews_reference(role):
+                save_reference(folder, engine)
             if self.rank == 0:
                 save_huggingface_files(
                     target,
@@ -282,10 +293,13 @@ class Worker:
     def load(self, role: str, folder: str) -> None:
         with self.phases.phase(CHECKPOINT), self._resident(role, with_optimizer=True) as engine:
             engine.load_state(load_role(Path(folder) / role, engine.state()))
+            if REFERENCE in engine.snapshots:
+                load_reference(folder, engine)
 
     def state_bytes(self, role: str) -> int:
         """Size of the role's checkpoint over all ranks."""
-        return state_bytes(self.engines[role].state())
+        state = self.engines[role].state()
+        return state_bytes(state) + (state_bytes(EngineState(state.weights)) if self._renews_reference(role) else 0)
 
     def parameter_counts(self, role: str) -> tuple[int, int]:
         """How many parameters the role trains, and has."""

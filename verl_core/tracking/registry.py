@@ -75,6 +75,18 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("actor/lr", "", "learning rate of the step"),
         Metric("actor/skipped_steps", "steps", "optimizer steps left out because the gradient was not finite"),
     ),
+    "Preferences": (
+        Metric(
+            "actor/rewards/{chosen,rejected}",
+            "nats",
+            "mean implicit reward: `algorithm.preference.beta` times the answer's log-ratio to the reference; simpo: times "
+            "its mean log-prob a token; sppo, orpo: without beta",
+        ),
+        Metric("actor/rewards/margin", "nats", "how far answers are on the right side, as the loss measures it"),
+        Metric("actor/rewards/accuracy", "share", "pairs, or answers (kto, sppo), whose margin is above 0"),
+        Metric("actor/rewards/ties", "share", "prompts left out because all of their answers have one reward"),
+        Metric("val/margin/<data_source>", "", "actor/rewards/margin of the held-out pairs, or answers"),
+    ),
     "Critic": (
         Metric("critic/loss", "reward²", "the whole loss"),
         Metric("critic/vf_loss", "reward²", "half the squared error of the values, clipped"),

@@ -14,7 +14,7 @@ from verl_core.config.catalogue import KINDS as KEYS
 from verl_core.config.catalogue import Entry, entry, names
 from verl_core.config.errors import UserError
 
-KINDS = ("algorithm", "advantage", "policy_loss", "aggregation", "kl")
+KINDS = ("algorithm", "advantage", "policy_loss", "preference_loss", "aggregation", "kl")
 
 app = typer.Typer(
     help="List the algorithms and their parts, show formula, needs and keys.",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from verl_core.algorithms.loss import Loss, Need, Totals
 from verl_core.batch import Batch
-from verl_core.config.effective import settled
+from verl_core.config.effective import settled, uses_rollout
 from verl_core.config.schema import ActorConfig, CriticConfig, RlxConfig
 from verl_core.controller.roles import Role
 from verl_core.controller.seeds import draw_seed
@@ -67,14 +67,26 @@ class Flow:
     def actor(self) -> Role:
         return self.roles["actor"]
 
+    @property
+    def temperature(self) -> float:
+        """At which answers are sampled, and so looked at; 1 for those that are read."""
+        return self.config.rollout.temperature if uses_rollout(self.config) else 1.0
+
     async def reference_logp(self, batch: Batch, timer: Timer) -> Tensor:
         """Log-probs [N] under the reference: a role of its own, or the actor's snapshot."""
         c = self.config
         micro = MicroBatching(c.ref.log_prob_micro_batch_size_per_gpu, c.ref.log_prob_max_token_len_per_gpu)
         role, snapshot = (self.roles["ref"], None) if "ref" in self.roles else (self.actor, "ref")
         with timer.phase("ref"):
-            out = await role.forward(batch, LOGP, c.rollout.temperature, micro, snapshot)
+            out = await role.forward(batch, LOGP, self.temperature, micro, snapshot)
         return out[Need.LOGP]
+
+    async def present(self, batch: Batch, timer: Timer, want: frozenset[Need] = LOGP) -> dict[Need, Tensor]:
+        """What the actor's present weights say of a batch."""
+        r = self.config.rollout
+        micro = MicroBatching(r.log_prob_micro_batch_size_per_gpu, r.log_prob_max_token_len_per_gpu)
+        with timer.phase("old_log_prob"):
+            return await self.actor.forward(batch, want, self.temperature, micro)
 
     def loss_for(self, loss: Loss, mini: Batch, step: int, epoch: int, first: bool) -> Loss:
         """The loss of one mini-batch, to which columns may be added; `first`: no optimizer step of this batch came

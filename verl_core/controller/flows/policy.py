@@ -29,7 +29,6 @@ from verl_core.controller.roles import Role, together
 from verl_core.controller.seeds import draw_seed
 from verl_core.tracking.timing import Timer
 from verl_core.training.fsdp.metrics import join, values
-from verl_core.training.protocol import MicroBatching
 
 VALUES = frozenset({Need.VALUES})
 
@@ -79,10 +78,7 @@ class PolicyFlow(Flow):
             batch.add(old_logp_N=batch["rollout_logp_N"])
             if not self.beside:
                 return
-        r = self.config.rollout
-        micro = MicroBatching(r.log_prob_micro_batch_size_per_gpu, r.log_prob_max_token_len_per_gpu)
-        with timer.phase("old_log_prob"):
-            out = await self.actor.forward(batch, LOGP | self.beside, r.temperature, micro)
+        out = await self.present(batch, timer, LOGP | self.beside)
         batch.add(**{need.value: out[need] for need in self.beside})
         if not self.old_from_rollout:
             batch.add(old_logp_N=out[Need.LOGP])

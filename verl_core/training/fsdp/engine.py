@@ -15,10 +15,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.optim import Optimizer
 
-from verl_core.algorithms.loss import Loss, Metric, Need, Totals
+from verl_core.algorithms.loss import Loss, Metric, Need, Totals, keeps_groups
 from verl_core.batch import Batch
-from verl_core.batch.packing import cut_further, micro_batches
-from verl_core.batch.shared_prompt import group_micro_batches, row_tokens, shared_S
+from verl_core.batch.shared_prompt import row_tokens, shared_S
 from verl_core.config.schema import ActorConfig, CriticConfig, ModelConfig, OptimConfig
 from verl_core.models.adapter import Adapter, base_name
 from verl_core.models.joint import join_projections
@@ -31,6 +30,7 @@ from verl_core.platforms.profiling import part
 from verl_core.training.fsdp import memory, metrics
 from verl_core.training.fsdp.activation import offload_layers, recompute_layers
 from verl_core.training.fsdp.compiling import compile_layers
+from verl_core.training.fsdp.cutting import cut
 from verl_core.training.fsdp.half import HalfCopies
 from verl_core.training.fsdp.layout import arrange
 from verl_core.training.fsdp.network import HALF, READS, TokenNetwork, on_tokens
@@ -204,7 +204,7 @@ class FsdpEngine:
         """Forward, on the micro-batches of `read`, and backward; gradients are reduced over ranks in each one's
         backward, or in the last one's."""
         parts: list[dict[str, Metric]] = []
-        for (index, x), last in with_last(self._inputs(read, None, loss.needs)):
+        for (index, x), last in with_last(self._inputs(read, None, loss.needs, keeps_groups(loss))):
             reduces_in_backward(self.network, last or self.reduce_each, last)
             for module in fsdp_modules(self.network):
                 module.set_reshard_after_backward(last or self.reshard_between, recurse=False)
@@ -230,29 +230,31 @@ class FsdpEngine:
         return self.optimizers[-1].param_groups[0]["lr"]
 
     def _inputs(
-        self, batch: Batch, micro: MicroBatching | None, needs: frozenset[Need] = frozenset()
+        self,
+        batch: Batch,
+        micro: MicroBatching | None,
+        needs: frozenset[Need] = frozenset(),
+        whole_groups: bool = False,
     ) -> Iterator[tuple[list[int] | None, PackedInput]]:
         """Micro-batches as sequence indices and packed input. All ranks run equally many, since each runs
-        collectives: a rank with fewer cuts its own further, and where it has not enough sequences repeats one of two
-        tokens that counts for nothing (index None)."""
+        collectives: a rank with fewer cuts its own further, and where it has not enough sequences (or whole groups)
+        repeats one of two tokens that counts for nothing (index None)."""
         rule = micro if micro is not None and micro != MicroBatching() else self.micro
         ranks = self.split.size if self.split and not self.split.gathers else 1
         if self.share_prompt:
             batch = batch.drop().add(shared_len_S=shared_S(batch))
-            indices = group_micro_batches(batch, rule.sequences, rule.tokens, ranks)
-        else:
-            indices = micro_batches(batch.length_S, rule.sequences, rule.tokens, ranks)
-        count = len(indices)
-        if self.world > 1:
-            most = torch.tensor(count, device=self.platform.device)
-            dist.all_reduce(most, dist.ReduceOp.MAX, group=self.group)
-            count = int(most)
-            indices = cut_further(indices, batch.length_S, count)
-        whole = [list(range(batch.S))]
-        for index in indices:
-            yield index, self._packed(batch if indices == whole else batch.select(index), rule, needs)
-        for _ in range(count - len(indices)):
-            yield None, self._packed(filler(batch), rule, needs)
+        whole = list(range(batch.S))
+        for index in cut(batch, rule, ranks, whole_groups, self._most):
+            own = filler(batch) if index is None else batch if index == whole else batch.select(index)
+            yield index, self._packed(own, rule, needs)
+
+    def _most(self, count: int) -> int:
+        """The largest of all ranks' counts."""
+        if self.world == 1:
+            return count
+        most = torch.tensor(count, device=self.platform.device)
+        dist.all_reduce(most, dist.ReduceOp.MAX, group=self.group)
+        return int(most)
 
     def _packed(self, batch: Batch, rule: MicroBatching, needs: frozenset[Need]) -> PackedInput:
         """Compiled layers see rows of four lengths only, the quarters of the token budget, where there is one. Ranks

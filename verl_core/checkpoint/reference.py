@@ -1,0 +1,25 @@
+"""A reference that training renews: its weights stand in the checkpoint beside the roles', since no model folder has
+them."""
+
+from pathlib import Path
+
+from verl_core.checkpoint.distributed import load_role, save_role
+from verl_core.training.protocol import EngineState, TrainEngine
+
+REFERENCE = "ref"
+"""Name of the snapshot, and of the folder."""
+
+
+def save_reference(folder: Path | str, engine: TrainEngine) -> None:
+    """Writes the engine's snapshot below `folder`, a checkpoint. Called on all ranks."""
+    with engine.use(REFERENCE):
+        save_role(Path(folder) / REFERENCE, EngineState(dict(engine.named_shards())))
+
+
+def load_reference(folder: Path | str, engine: TrainEngine) -> None:
+    """Reads it back into the snapshot. A checkpoint without one is of a run that had the model it began with as its
+    reference, which the snapshot is already. Called on all ranks."""
+    saved = Path(folder) / REFERENCE
+    if saved.is_dir():
+        with engine.use(REFERENCE):
+            load_role(saved, EngineState(dict(engine.named_shards())))
