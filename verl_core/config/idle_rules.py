@@ -220,7 +220,7 @@ RULES = [
     Rule(  # the reference goes through its layers as the actor does
         ("ref.log_prob_micro_batch_size_per_gpu", "ref.log_prob_max_token_len_per_gpu"),
         lambda c: set(kl_terms(c).values()) == {FULL_KL},
-        "actor.kl_loss_type or algorithm.kl_penalty other than full",
+        "actor.kl_loss_type or algorithm.kl_penalty to another than full",
     ),
     *_catalogue_rules(
         "advantage",
