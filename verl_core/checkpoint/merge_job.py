@@ -12,6 +12,8 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from verl_core.checkpoint.merge import check_contents, merge, plan_merge
 from verl_core.config.process import run_job
 
+ROLES = ["actor", "critic", "reward_model"]
+
 
 def main(arguments: list[str]) -> int:
     """Merges and says what was written, on stdout; the progress bar is on stderr."""
@@ -54,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("source", type=Path, help="run directory, checkpoints folder or global_step_N folder")
     parser.add_argument("--out", type=Path, required=True, help="folder to make; must not hold anything")
     parser.add_argument("--dtype", choices=["keep", "bf16", "fp32"], default="keep", help="dtype of the weights")
-    parser.add_argument("--role", choices=["actor", "critic"], default="actor", help="which model of the run")
+    parser.add_argument("--role", choices=ROLES, default="actor", help="which model of the run")
     parser.add_argument("--lora", choices=["fold", "adapter"], default="fold", help="what becomes of an adapter")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")

@@ -59,13 +59,13 @@ class WholeModel:
 
 def architecture(folder: Path, role: str) -> PreTrainedModel:
     """The network the weights belong to, on the meta device: names and shapes without memory."""
-    auto = AutoModelForTokenClassification if role == "critic" else AutoModelForCausalLM
     # Code lies in the folder only when the run had model.trust_remote_code, and training ran it.
     trust = any(folder.glob("*.py"))
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust)
-        if role == "critic":
-            config.num_labels = 1
+        auto = AutoModelForCausalLM
+        if _has_value_head(role, config.architectures):
+            auto, config.num_labels = AutoModelForTokenClassification, 1
         with torch.device("meta"):
             return auto.from_config(config, trust_remote_code=trust)
     except (OSError, ValueError, KeyError) as error:
@@ -79,9 +79,14 @@ def write_model_files(source: Path, folder: Path, tensors: list[TensorPlan], mod
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     _set_dtype(config, str(main_dtype(tensors)).removeprefix("torch."))
     config["architectures"] = [type(model).__name__]
-    if role == "critic":
+    if _has_value_head(role, config["architectures"]):
         config |= {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}
     (folder / "config.json").write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _has_value_head(role: str, architectures: list[str] | None) -> bool:
+    """Of a reward model it is its configuration that says so: it may be a language model too."""
+    return role == "critic" or any("TokenClassification" in name for name in architectures or [])
 
 
 def _checked_names(shards: Shards, model: PreTrainedModel, where: Path) -> list[str]:

@@ -98,8 +98,23 @@ def _register_policy_gradients() -> None:
 
 
 def _register_from_datasets() -> None:
-    for name, needs, doc in (
-        ("sft", ("dataset",), "Supervised fine-tuning on the assistant's turns."),
-        ("reward_model", ("dataset",), "Bradley-Terry reward model on pairs (arXiv 2203.02155)."),
-    ):
-        register("algorithm", name, needs=needs, options=PRESET, doc=doc, built=False)
+    register(
+        "algorithm",
+        "sft",
+        where="verl_core.controller.flows.supervised:SftFlow",
+        needs=("dataset",),
+        keys=("data.messages_key", "data.prompt_key", "data.response_key"),
+        options=PRESET,
+        doc="Supervised fine-tuning on the assistant's turns of demonstrations.",
+        formula="L = -sum_t m_t log pi(y_t | y_<t) / sum_t m_t, m_t = 1 on the assistant's tokens, over the mini-batch",
+    )
+    register(
+        "algorithm",
+        "reward_model",
+        where="verl_core.controller.flows.reward_model:RewardModelFlow",
+        needs=("dataset", "pairs", "value_head"),
+        keys=("data.prompt_key",),
+        options=PRESET,
+        doc="Bradley-Terry reward model on pairs of a chosen and a rejected answer (arXiv 2203.02155).",
+        formula="L = -log sigmoid(r(x, y_w) - r(x, y_l) - margin), mean over pairs; r: value head at the last token",
+    )

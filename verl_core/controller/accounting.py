@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from verl_core.config.effective import learner
 from verl_core.config.errors import UserError
 from verl_core.config.schema import RlxConfig
 from verl_core.planning.flops import Flops
@@ -50,7 +51,7 @@ def costs_of(config: RlxConfig, role: str, folder: str) -> Costs | None:
     except UserError as problem:
         log.info("%s: ranks are balanced by tokens, and perf/mfu is not known: %s", role, problem.message)
         return None
-    forward = Flops.forward(shape, head=role != "critic")
+    forward = Flops.forward(shape, head=role != "critic" and learner(config) == "actor")
     adapted = role == "actor" and config.model.lora_rank
     return Costs(
         forward,

@@ -20,7 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress as Bar
 
-from verl_core.config.effective import effective, uses_rollout
+from verl_core.config.effective import effective, learner, uses_rollout
 from verl_core.config.errors import EnvError, RlxError, RunError, UserError
 from verl_core.config.process import run_job
 from verl_core.config.schema import RlxConfig
@@ -161,7 +161,8 @@ async def _train(
     else:
         talk.print(f"{reason}: {args.run_dir}")
         if code == 0:
-            talk.print(f"next: rlx merge {args.run_dir} --out DIR, or rlx runs plot {args.run_dir}")
+            role = "" if learner(config) == "actor" else f" --role {learner(config)}"
+            talk.print(f"next: rlx merge {args.run_dir} --out DIR{role}, or rlx runs plot {args.run_dir}")
     return code
 
 

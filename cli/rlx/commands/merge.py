@@ -25,6 +25,7 @@ class Dtype(StrEnum):
 class Role(StrEnum):
     actor = "actor"
     critic = "critic"
+    reward_model = "reward_model"
 
 
 class Lora(StrEnum):
@@ -49,7 +50,8 @@ def merge(
 ) -> None:
     """Turn a checkpoint into a Hugging Face model folder.
 
-    The folder loads with AutoModelForCausalLM.from_pretrained, and rlx eval and every inference engine take it.
+    The folder loads with AutoModelForCausalLM.from_pretrained, and rlx eval and every inference engine take it. A
+    critic's, and a reward model's made from pairs, is a token classifier with one output.
 
     Example: `rlx merge runs/smoke/smoke-1 --out smoke-model`.
     """
