@@ -47,11 +47,13 @@ EXTRA = {
     "gdpo": ["algorithm.gdpo_reward_keys=[score,short]", "algorithm.gdpo_reward_weights=[1,0.5]"],
     "optimal_token_baseline": ["actor.ppo_mini_batch_size=2"],
     "tir_optimal_token_baseline": [],
+    "dapo": ["reward.overlong_buffer.enable=true", "reward.overlong_buffer.len=4"],
+    "vapo": ["actor.ppo_epochs=2"],
     "pf_ppo": ["algorithm.pf_ppo.reweight_method=pow", "critic.ppo_epochs=2"],
 }
 FAMILIES = ("ppo", "grpo", "gspo", "remax")
 """With a critic, with groups, with a loss of their own, with greedy answers: one of each by the real command."""
-WITH_CRITIC = {"ppo", "pf_ppo"}
+WITH_CRITIC = {"ppo", "pf_ppo", "vapo"}
 
 LEAN = ["data.val_files=null", "data.train_max_samples=32", "trainer.save_freq=0", "trainer.parity=off"]
 """Without what the runs by the command show already; a stop saves all the same."""

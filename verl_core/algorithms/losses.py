@@ -56,11 +56,13 @@ def _options(cfg: ActorConfig) -> Options:
 
 @dataclass(frozen=True)
 class PolicyLoss:
-    """The actor's loss: policy loss + kl_coef * KL(policy, reference) - entropy_coeff * entropy, each aggregated alike.
+    """The actor's loss: policy loss + kl_coef * KL(policy, reference) - entropy_coeff * entropy, each aggregated alike;
+    with positive_coef, plus that times the mean cross entropy of the right answers' tokens (VAPO, arXiv 2504.05118,
+    section 4.3).
 
     The policy loss of each token is multiplied by its factor of the rollout correction; KL and entropy are not. Reads
     old_logp_N, advantages_N, mask_N; for an estimated KL, ref_logp_N; with corrected, correction_N; with rejections or
-    log_mismatch, rollout_logp_N; what `mark` adds.
+    log_mismatch, rollout_logp_N; with positive_coef, positive_S; what `mark` adds.
     """
 
     loss_mode: str = "vanilla"
@@ -68,6 +70,7 @@ class PolicyLoss:
     agg_mode: str = "token-mean"
     scale: float | None = None  # divisor of seq-mean-token-sum-norm
     entropy_coeff: float = 0.0
+    positive_coef: float = 0.0
     kl_type: str | None = None  # None: no KL in the loss
     kl_coef: float = 0.001
     temperature: float = 1.0
@@ -89,6 +92,7 @@ class PolicyLoss:
             agg_mode=_resolved(cfg.loss_agg_mode, "actor.loss_agg_mode"),
             scale=cfg.loss_scale_factor,
             entropy_coeff=cfg.entropy_coeff,
+            positive_coef=_resolved(cfg.positive_lm_coef, "actor.positive_lm_coef"),
             kl_type=cfg.kl_loss_type if use_kl else None,
             kl_coef=cfg.kl_loss_coef,
             temperature=temperature,
@@ -102,8 +106,12 @@ class PolicyLoss:
         return frozenset({Need.LOGP} | entropy | kl)
 
     def mark(self, mini: Batch, seed: int) -> None:
-        """Adds selected_N to a whole mini-batch where the loss picks tokens from all of it; to be called before it is
-        split. `seed` makes the draw repeat."""
+        """Adds to a whole mini-batch what a part of it could not tell, before it is split: selected_N where the loss
+        picks tokens from all of it, positive_N where right answers count apart (each token's share of their mean).
+        `seed` makes the draw repeat."""
+        if self.positive_coef:
+            positive_N = mini["positive_S"][mini.seq_N] & mini["mask_N"]
+            mini.add(positive_N=positive_N / positive_N.sum().clamp(min=1))
         if select := SELECTIONS.get(self.loss_mode):
             at = produced(mini)
             old_logp_M, adv_M = at.pick(mini["old_logp_N"]), at.pick(mini["advantages_N"])
@@ -123,6 +131,10 @@ class PolicyLoss:
             metrics["actor/entropy"] = mean_of(entropy_M)
             if self.entropy_coeff:
                 loss = loss - self.entropy_coeff * aggregate(entropy_M, at, totals, self.agg_mode, self.scale)
+        if self.positive_coef:
+            nll = -(at.pick(batch["positive_N"]) * logp_M).sum()
+            metrics["actor/positive_lm_loss"] = _total(nll)
+            loss = loss + self.positive_coef * nll
         if self.kl_type:
             if self.kl_type == FULL_KL:
                 kl_M = at.pick(out[Need.FULL_KL])

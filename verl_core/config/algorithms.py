@@ -8,6 +8,7 @@ _SEQUENCES = {"actor.loss_agg_mode": "seq-mean-token-mean"}
 PRESET = {
     "actor.loss_agg_mode": "token-mean",
     "actor.policy_loss.loss_mode": "vanilla",
+    "actor.positive_lm_coef": 0.0,
     "actor.use_kl_loss": False,
     "algorithm.filter_groups.enable": False,
     "algorithm.norm_adv_by_std_in_grpo": True,
@@ -16,14 +17,12 @@ PRESET = {
 }
 
 
-def _algorithm(
-    name: str, estimator: str, doc: str, changes: dict[str, object] | None = None, built: bool = True
-) -> None:
+def _algorithm(name: str, estimator: str, doc: str, changes: dict[str, object] | None = None) -> None:
     """A preset: values for keys that are null."""
     options = {**PRESET, "algorithm.adv_estimator": estimator, **(changes or {})}
     needs = entry("advantage", estimator).needs
     keys = tuple(options)
-    register("algorithm", name, where=POLICY_FLOW, needs=needs, keys=keys, doc=doc, options=options, built=built)
+    register("algorithm", name, where=POLICY_FLOW, needs=needs, keys=keys, doc=doc, options=options)
 
 
 def register_algorithms() -> None:
@@ -51,7 +50,6 @@ def _register_policy_gradients() -> None:
             "actor.clip_ratio_high": 0.28,
             "algorithm.filter_groups.enable": True,
         },
-        built=False,
     )
     _algorithm("rloo", "rloo", "REINFORCE with a leave-one-out baseline (arXiv 2402.14740).")
     _algorithm("reinforce_plus_plus", "reinforce_plus_plus", "REINFORCE++ (arXiv 2501.03262).")
@@ -75,8 +73,12 @@ def _register_policy_gradients() -> None:
         "vapo",
         "decoupled_gae",
         "PPO with a pretrained critic, length-adaptive GAE, clip-higher and a likelihood term (arXiv 2504.05118).",
-        {"actor.clip_ratio_low": 0.2, "actor.clip_ratio_high": 0.28, "algorithm.lam_alpha": 0.05},
-        built=False,
+        {
+            "actor.clip_ratio_low": 0.2,
+            "actor.clip_ratio_high": 0.28,
+            "actor.positive_lm_coef": 0.1,
+            "algorithm.lam_alpha": 0.05,
+        },
     )
     for name, estimator, loss, more, doc in (
         ("gspo", "grpo", "gspo", _SEQUENCES | {"actor.clip_ratio_low": 3e-4, "actor.clip_ratio_high": 4e-4},

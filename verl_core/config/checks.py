@@ -144,6 +144,8 @@ def _algorithm(said: Said, e: RlxConfig) -> Iterator[str]:
         yield f"{said('critic.enable')}: {name} needs a critic's values"
     if name == "gdpo":
         yield from _reward_keys(said, e)
+    if e.algorithm.filter_groups.enable and e.rollout.n < 2:
+        yield f"{said('rollout.n')}: dynamic sampling compares the answers of one prompt and needs at least 2"
     if e.algorithm.use_pf_ppo and e.rollout.n < 2:
         yield f"{said('rollout.n')}: algorithm.use_pf_ppo draws among the answers of one prompt and needs at least 2"
 

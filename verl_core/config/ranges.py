@@ -39,6 +39,7 @@ RANGES: dict[str, tuple[str, tuple[float, ...]]] = {
     "actor.clip_ratio_c": ("(1, inf)", ()),
     "actor.tau_pos": (_POSITIVE, ()),
     "actor.tau_neg": (_POSITIVE, ()),
+    "actor.positive_lm_coef": (_NON_NEGATIVE, ()),
     "actor.policy_loss.clip_cov_ratio": (_OPEN_SHARE, ()),
     "actor.policy_loss.clip_cov_lb": (_NON_NEGATIVE, ()),
     "actor.policy_loss.clip_cov_ub": (_POSITIVE, ()),

@@ -157,6 +157,9 @@ class ActorConfig:
     """Weight of the entropy bonus (0: off)."""
     entropy_ctrl: EntropyCtrlConfig = field(default_factory=EntropyCtrlConfig)
     """The weight over the course of the run."""
+    positive_lm_coef: float | None = None
+    """Weight of the likelihood term on right answers: those with acc > 0, or a reward > 0 where the scorer says no acc
+    (>= 0; VAPO, arXiv 2504.05118, section 4.3); null: the algorithm's preset."""
     use_kl_loss: bool | None = None
     """Add kl_loss_coef * KL(policy, reference) to the loss; null: the algorithm's preset."""
     kl_loss_coef: float = 0.001

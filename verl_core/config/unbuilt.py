@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 
 from verl_core.config.catalogue import KINDS, entry, names
-from verl_core.config.effective import get, strategies, uses_rollout
+from verl_core.config.effective import strategies, uses_rollout
 from verl_core.config.schema import RlxConfig
 
-RUNS_TODAY: dict[str, object] = {
+RUNS_TODAY = {
     "actor.strategy": "fsdp",
     "critic.strategy": "fsdp",
-    "algorithm.filter_groups.enable": False,
 }
 """Keys of which one value runs today."""
 
@@ -24,16 +23,12 @@ def unbuilt(config: RlxConfig) -> Iterator[str]:
         yield _later(f"rollout.engine={c.rollout.engine}", f"{' and '.join(names('engine', built=True))} run today")
     if "megatron" in strategies(c):
         yield _later("strategy=megatron", "actor.strategy=fsdp runs today")
-    for key, works in RUNS_TODAY.items():
-        of_algorithm = key == "algorithm.filter_groups.enable" and not algorithm.built
-        if get(c, key) != works and not key.endswith(".strategy") and not of_algorithm:
-            yield _later(f"{key}={_yaml(get(c, key))}", f"{_yaml(works)} runs today")
 
 
 def only_today(key: str) -> str | None:
     """What runs today of a key of which not everything does; None for a key of which everything does."""
     if key in RUNS_TODAY:
-        return f"{key}={_yaml(RUNS_TODAY[key])}"
+        return f"{key}={RUNS_TODAY[key]}"
     if key in KINDS:
         kind = KINDS[key]
         built = names(kind, built=True)
@@ -43,7 +38,3 @@ def only_today(key: str) -> str | None:
 
 def _later(what: str, today: str) -> str:
     return f"{what} comes with a later release of rlx; {today}"
-
-
-def _yaml(value: object) -> str:
-    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

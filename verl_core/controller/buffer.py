@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any
 
 from verl_core.batch import Segment, Trajectory
@@ -57,17 +58,29 @@ class ReplayBuffer:
         failed one, and ValueError when fewer than `count` are dispatched (nothing would ever come)."""
         if len(self._slots) < count:
             raise ValueError(f"{count} groups asked for, {len(self._slots)} dispatched")
+        slots = await self._finished(count)
+        for slot in slots:
+            self.drop(slot.row.uid)
+        return [slot.group for slot in slots]
+
+    async def settled(self) -> list[Slot]:
+        """Every slot, oldest first, as soon as all of them are finished. Raises the error of a failed one."""
+        return await self._finished(len(self._slots))
+
+    async def _finished(self, count: int) -> list[Slot]:
         while True:
-            oldest = [slot for _, slot in zip(range(count), self._slots.values(), strict=False)]
+            oldest = list(islice(self._slots.values(), count))
             for slot in oldest:
                 if slot.error is not None:
                     raise slot.error
             if all(slot.finished for slot in oldest):
-                for slot in oldest:
-                    del self._slots[slot.row.uid]
-                return [slot.group for slot in oldest]
+                return oldest
             self._changed.clear()
             await self._changed.wait()
+
+    def drop(self, uid: str) -> None:
+        """Forgets a prompt and its group."""
+        del self._slots[uid]
 
     def state(self) -> list[dict[str, Any]]:
         """JSON: what is waiting, in order; a pending slot keeps its prompt so that it can be dispatched again."""

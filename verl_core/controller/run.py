@@ -24,6 +24,7 @@ from verl_core.config.schema import RlxConfig
 from verl_core.controller import parity
 from verl_core.controller.accounting import Accounts, costs_of
 from verl_core.controller.buffer import ReplayBuffer
+from verl_core.controller.collecting import Collector
 from verl_core.controller.executors import Executor, WorkerGroup
 from verl_core.controller.executors.base import placements
 from verl_core.controller.executors.local import LocalExecutor
@@ -178,6 +179,8 @@ class Run:
         self.flow: Flow = (implementation("algorithm", c.algorithm.name) or PolicyFlow)(c, roles)
         self.source: Source = self._source(loader, dataset)
         stack.push_async_callback(self.source.close)
+        filters = c.algorithm.filter_groups
+        self.collector = Collector(self.source, self.buffer, c.data.train_batch_size, filters, self._stop)
         self.validator = self._validator(held_out) if held_out is not None else None
         store = CheckpointStore(self.run_dir / "checkpoints", c.trainer.max_ckpt_to_keep)
         self.saver = Saver(store, trained, loader, self.buffer, self.flow)

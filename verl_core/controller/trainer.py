@@ -7,7 +7,7 @@ overlapping mode needs no other loop. Hot path: `train` here → `Flow` (flows/)
 from __future__ import annotations
 
 from verl_core.algorithms.metrics import batch_metrics
-from verl_core.batch import Batch, collate
+from verl_core.batch import Batch
 from verl_core.config.errors import RunError
 from verl_core.controller.run import Run
 from verl_core.rewards.verdict import TIMEOUT
@@ -24,10 +24,11 @@ async def train(run: Run) -> None:
         await run.profiler.begin(step)
 
         with timer.phase("gen"):
-            run.source.dispatch(step)
-            batch = collate(await run.buffer.take(c.data.train_batch_size))
+            collected = await run.collector.collect(step, progress.version)
+            if collected is None:  # asked to stop before there were enough groups
+                break
+            batch, metrics = collected
             await run.rollout.sleep()
-        metrics = {}
         if run.generates:
             run.keep_rollouts(batch, step)  # first of all: whatever fails below, the answers are there to look at
             metrics |= scoring(batch, step)

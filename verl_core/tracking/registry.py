@@ -68,6 +68,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("actor/ppo_kl", "nats", "mean old minus new log-prob of the sampled tokens (k1)"),
         Metric("actor/entropy", "nats", "mean entropy of the next-token distribution"),
         Metric("actor/entropy_coeff", "", "weight of the entropy bonus in the step"),
+        Metric("actor/positive_lm_loss", "nats", "cross entropy of the right answers (`actor.positive_lm_coef`)"),
         Metric("actor/kl_loss", "nats", "KL to the reference in the loss (`actor.use_kl_loss`)"),
         Metric("actor/reward_kl_penalty", "nats", "KL to the reference in the reward (`algorithm.use_kl_in_reward`)"),
         Metric("actor/reward_kl_penalty_coeff", "", "its coefficient, which `algorithm.kl_ctrl` may steer"),
@@ -99,6 +100,13 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("critic/grad_norm", "", "norm of the whole gradient before clipping"),
         Metric("critic/lr", "", "learning rate of the step"),
         Metric("critic/skipped_steps", "steps", "optimizer steps left out because the gradient was not finite"),
+    ),
+    "Dynamic sampling": (
+        Metric("filter_groups/gen_batches", "batches", "training batches of prompts that the step generated"),
+        Metric("filter_groups/dropped", "groups", "groups left out because their answers were all worth the same"),
+        Metric("filter_groups/surplus", "groups", "groups kept for the next step"),
+        Metric("filter_groups/stale_tokens", "tokens", "tokens of the batch that older weights sampled, from a surplus"),
+        Metric("filter_groups/score/mean", "reward", "mean reward of all answers the step generated, dropped ones too"),
     ),
     "Lengths": (
         Metric("response_length/{mean,max,min}", "tokens", "everything after the prompt, tool text included"),

@@ -10,7 +10,7 @@ from verl_core.algorithms.advantages.gae import decoupled_gae, gae
 from verl_core.algorithms.advantages.group import gdpo, gpg, grpo, grpo_passk, opo, rloo
 from verl_core.algorithms.advantages.optimal_token import optimal_token_baseline
 from verl_core.algorithms.advantages.returns import reinforce_plus_plus, reinforce_plus_plus_baseline, remax
-from verl_core.algorithms.advantages.rewards import sequence_rewards, token_rewards
+from verl_core.algorithms.advantages.rewards import right_answers, sequence_rewards, token_rewards
 from verl_core.batch import Batch
 from verl_core.config import catalogue
 from verl_core.config.schema import AlgorithmConfig
@@ -28,6 +28,7 @@ __all__ = [
     "reinforce_plus_plus",
     "reinforce_plus_plus_baseline",
     "remax",
+    "right_answers",
     "rloo",
     "sequence_rewards",
     "token_rewards",

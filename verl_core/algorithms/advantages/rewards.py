@@ -18,6 +18,13 @@ def token_rewards(batch: Batch, kl_coef: float = 0.0, kl_N: Tensor | None = None
     return at.spread(reward_M.float(), batch.N)
 
 
+def right_answers(batch: Batch) -> Tensor:
+    """Which answers are right: acc > 0 where the scorer says it, else a reward > 0. Shape [S], bool."""
+    accs = (t.meta.get("acc") for t in batch["trajectory_blob"])
+    rewards = batch["reward_S"].tolist()
+    return torch.tensor([(reward if acc is None else acc) > 0 for acc, reward in zip(accs, rewards, strict=True)])
+
+
 def sequence_rewards(batch: Batch) -> Tensor:
     """Each sequence's reward less its KL penalty: the sum of token_reward_N, or reward_S where that column is missing
     or the sequence produced nothing. Shape [S], float64."""

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from verl_core.algorithms.advantages import compute_advantage, token_rewards
+from verl_core.algorithms.advantages import compute_advantage, right_answers, token_rewards
 from verl_core.algorithms.advantages.reweight import reweighted
 from verl_core.algorithms.correction import correct, mask_not_finite
 from verl_core.algorithms.entropy import entropy_controller
@@ -81,7 +81,10 @@ class PolicyFlow(Flow):
         out = await self.present(batch, timer, LOGP | self.beside)
         batch.add(**{need.value: out[need] for need in self.beside})
         if not self.old_from_rollout:
-            batch.add(old_logp_N=out[Need.LOGP])
+            old_logp_N = out[Need.LOGP]
+            if "stale_N" in batch:  # the policy that sampled these tokens is an older one, as the engine had it
+                old_logp_N = torch.where(batch["stale_N"], batch["rollout_logp_N"], old_logp_N)
+            batch.add(old_logp_N=old_logp_N)
 
     async def _ref_logp(self, batch: Batch, timer: Timer) -> None:
         batch.add(ref_logp_N=await self.reference_logp(batch, timer))
@@ -103,6 +106,8 @@ class PolicyFlow(Flow):
             kl, sequences = mean_kl(at.pick(kl_N), at)
             self.kl_control.update(kl, sequences)
             metrics = {"actor/reward_kl_penalty": kl, "actor/reward_kl_penalty_coeff": coef}
+        if self.policy_loss.positive_coef:
+            batch.add(positive_S=right_answers(batch))
         batch.add(token_reward_N=token_rewards(batch, coef, kl_N))
         compute_advantage(settled(self.config.algorithm.adv_estimator), batch, self.config.algorithm)
         return metrics
