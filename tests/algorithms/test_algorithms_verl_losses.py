@@ -4,6 +4,7 @@ its released wheel), and where rlx does otherwise on purpose: docs/algorithms/po
 import json
 import math
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,8 @@ from verl_core.algorithms.kl import AdaptiveKl
 from verl_core.algorithms.loss import Need, Totals
 from verl_core.algorithms.losses import PolicyLoss, ValueLoss
 from verl_core.config import catalogue
-from verl_core.config.schema import ActorConfig, PolicyLossConfig
+from verl_core.config.compose import resolve
+from verl_core.config.effective import effective
 
 HERE = Path(__file__).parent
 INPUTS = json.loads((HERE / "verl_0_9_1.json").read_text())
@@ -37,11 +39,15 @@ def batch():
     return made
 
 
+@cache
 def loss_of(name: str, mode: str) -> PolicyLoss:
-    actor, chosen = LOSSES[name]["actor"], LOSSES[name]["policy_loss"]
-    own = PolicyLossConfig(HERE_CALLED.get(name, name), **chosen)
-    cfg = ActorConfig(policy_loss=own, loss_agg_mode=mode, loss_scale_factor=VERL["scale"], use_kl_loss=False, **actor)
-    return PolicyLoss.from_config(cfg, temperature=1.0, want_entropy=False)
+    found = LOSSES[name]
+    keys = {f"actor.{key}": value for key, value in found["actor"].items()}
+    keys |= {f"actor.policy_loss.{key}": value for key, value in found["policy_loss"].items()}
+    keys |= {"actor.policy_loss.loss_mode": HERE_CALLED.get(name, name)}
+    keys |= {"actor.loss_agg_mode": mode, "actor.loss_scale_factor": VERL["scale"]}
+    actor = effective(resolve("smoke", [f"{key}={value}" for key, value in keys.items()]).config).actor
+    return PolicyLoss.from_config(actor, temperature=1.0, want_entropy=False)
 
 
 def run(loss: PolicyLoss, logp_rows=VERL["near"], parts=(range(6),), made=None):
@@ -145,6 +151,5 @@ def test_differs_every_exponent_is_held_within_20(name, nats, verls, ours):
 
 def test_differs_dros_beta_has_a_default():
     """veRL refuses the loss until dro_beta is set."""
-    assert PolicyLoss.from_config(
-        ActorConfig(policy_loss=PolicyLossConfig("dro"), loss_agg_mode="token-mean", use_kl_loss=False), 1.0
-    ).options.dro_beta == pytest.approx(1.0)
+    actor = effective(resolve("smoke", ["algorithm.name=dro"]).config).actor
+    assert PolicyLoss.from_config(actor, 1.0).options.dro_beta == 1.0
