@@ -12,6 +12,8 @@ from verl_core.tracking.summary import VAL_PREFIX
 
 # (metric, word on the line, format), in the order of the line; absent metrics are left out.
 REWARD = ("critic/score/mean", "reward", "{:.3f}")
+LOSSES = ("reward_model/loss", "actor/loss")  # where nothing is scored
+HELD_OUT = {VAL_PREFIX: "val", "val/loss/": "val loss", "val/acc/": "val acc"}  # the latter two likewise
 AFTER_VALIDATION = (
     ("response_length/mean", "length", "{:.1f}"),
     ("actor/ppo_kl", "kl", "{:z.4f}"),
@@ -48,9 +50,13 @@ class ConsoleTracker:
         line = Text(f"step {step:>{width}}" + (f"/{self._total}" if self._total else ""), style="bold")
         if REWARD[0] in metrics:
             self._field(line, REWARD[1], REWARD[2].format(metrics[REWARD[0]]), "green")
-        scores = {name.removeprefix(VAL_PREFIX): v for name, v in metrics.items() if name.startswith(VAL_PREFIX)}
-        for source, value in sorted(scores.items()):
-            self._field(line, "val" if len(scores) == 1 else f"val[{source}]", f"{value:.3f}", "cyan")
+        elif loss := [metrics[name] for name in LOSSES if name in metrics]:
+            self._field(line, "loss", f"{loss[0]:.4f}")
+        scored = any(name.startswith(VAL_PREFIX) for name in metrics)
+        for prefix, word in HELD_OUT.items():
+            scores = {name.removeprefix(prefix): v for name, v in metrics.items() if name.startswith(prefix)}
+            for source, value in sorted(scores.items()) if prefix == VAL_PREFIX or not scored else ():
+                self._field(line, word if len(scores) == 1 else f"{word}[{source}]", f"{value:.3f}", "cyan")
         for name, word, form in AFTER_VALIDATION:
             if name in metrics:
                 self._field(line, word, form.format(metrics[name]))

@@ -7,7 +7,7 @@ from typing import Any
 
 from verl_core.config.errors import UserError
 from verl_core.tracking.files import read_jsonl
-from verl_core.tracking.summary import validation_score
+from verl_core.tracking.summary import VAL_PREFIX, validation_score
 
 FLAT_MARGIN = 5e-4  # shown above and below a curve that does not move
 
@@ -39,7 +39,12 @@ class Run:
     @property
     def validation(self) -> Curve:
         """Mean val/test_score over the data sources."""
-        found = [(line["step"], score) for line in self.lines if (score := validation_score(line)) is not None]
+        return self.held_out(VAL_PREFIX)
+
+    def held_out(self, prefix: str) -> Curve:
+        """Mean over the data sources of the metrics that begin so; nothing for an empty prefix."""
+        scores = ((line["step"], validation_score(line, prefix)) for line in self.lines if prefix)
+        found = [(step, score) for step, score in scores if score is not None]
         return Curve([s for s, _ in found], [v for _, v in found])
 
     @property
@@ -60,21 +65,33 @@ class Panel:
     unit: str
     metric: str
     x: str = "step"
-    with_validation: bool = False
+    held_out: str = ""
+    """Beginning of the metrics of validation that are drawn beside it."""
 
 
 CHOICES: tuple[tuple[Panel, ...], ...] = (
-    (Panel("Reward", "", "critic/score/mean", with_validation=True),),
+    (
+        Panel("Reward", "", "critic/score/mean", held_out=VAL_PREFIX),
+        Panel("Loss", "nats", "reward_model/loss", held_out="val/loss/"),
+        Panel("Loss", "nats", "actor/loss", held_out="val/loss/"),
+    ),
     (Panel("Response length", "tokens", "response_length/mean"),),
-    (Panel("Entropy", "nats", "actor/entropy"),),
+    (
+        Panel("Pairs in the right order", "share", "reward_model/rewards/accuracy", held_out="val/acc/"),
+        Panel("Pairs in the right order", "share", "actor/rewards/accuracy", held_out="val/acc/"),
+        Panel("Entropy", "nats", "actor/entropy"),
+    ),
     (
         Panel("KL to the reference", "nats", "actor/kl_loss"),
         Panel("KL to the reference", "nats", "actor/reward_kl_penalty"),
+        Panel("Margin of rewards", "", "reward_model/rewards/margin", held_out="val/margin/"),
+        Panel("Margin of rewards", "", "actor/rewards/margin", held_out="val/margin/"),
         Panel("KL of one update", "nats", "actor/ppo_kl"),
     ),
     (Panel("Step time", "seconds", "timing_s/step"),),
     (
         Panel("Warm-up loss", "nats", "warmup/loss", x="warm-up step"),
+        Panel("Gradient norm", "", "reward_model/grad_norm"),
         Panel("Gradient norm", "", "actor/grad_norm"),
     ),
 )
@@ -107,7 +124,10 @@ def headline(runs: Sequence[Run]) -> str:
         return f"{len(runs)} runs"
     run = runs[0]
     parts = [f"{run.lines[-1]['step']} steps"]
-    for word, curve in (("reward", run.curve("critic/score/mean")), ("held out", run.validation)):
+    told = [("reward", run.curve("critic/score/mean")), ("held out", run.validation)]
+    if not any(curve for _, curve in told):
+        told = [("held-out loss", run.held_out("val/loss/")), ("accuracy", run.held_out("val/acc/"))]
+    for word, curve in told:
         if curve:
             parts.append(f"{word} {curve.values[0]:.2f} → {curve.values[-1]:.2f}")
     return f"{run.name}: {', '.join(parts)}"

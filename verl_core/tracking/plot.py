@@ -10,6 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from verl_core.config.errors import UserError
 from verl_core.tracking.curves import FLAT_MARGIN, Panel, Run, headline, is_flat, panels
+from verl_core.tracking.summary import VAL_PREFIX
 
 # Okabe and Ito's palette: told apart with every kind of colour vision.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -50,7 +51,7 @@ def _panel(axes: Axes, panel: Panel, runs: Sequence[Run]) -> None:
             curve.steps, curve.values, color=_colour(index), linewidth=1.6, marker="." if len(curve.steps) == 1 else ""
         )
         drawn |= bool(curve)
-        if panel.with_validation and (held_out := run.validation):
+        if held_out := run.held_out(panel.held_out):
             colour = _colour(1) if alone else _colour(index)
             axes.plot(
                 held_out.steps, held_out.values, color=colour, linewidth=1.2, linestyle="--", marker="o", markersize=4
@@ -59,11 +60,12 @@ def _panel(axes: Axes, panel: Panel, runs: Sequence[Run]) -> None:
         if panel.metric.startswith("warmup/") and alone:
             for step in run.phase_starts:
                 axes.axvline(step + 0.5, color=INK, linewidth=0.8, linestyle=":")
-    if panel.with_validation and any(run.validation for run in runs):
+    if any(run.held_out(panel.held_out) for run in runs):
         shades = (_colour(0), _colour(1)) if alone else (INK, INK)
+        training = "training, sampled" if panel.held_out == VAL_PREFIX else "training"
         axes.legend(
             handles=[
-                Line2D([], [], color=shades[0], linewidth=1.6, label="training, sampled"),
+                Line2D([], [], color=shades[0], linewidth=1.6, label=training),
                 Line2D(
                     [], [], color=shades[1], linewidth=1.2, linestyle="--", marker="o", markersize=4, label="held out"
                 ),

@@ -31,14 +31,14 @@ def _panel(panel: Panel, runs: Sequence[Run], width: int) -> Any:
     figure = plotext.figure
     figure.clear()
     figure.plot_size(width, PANEL_HEIGHT)
-    held_out = panel.with_validation and len(runs) == 1 and bool(runs[0].validation)
+    held_out = runs[0].held_out(panel.held_out) if len(runs) == 1 else None
     title = f"{panel.title}, {panel.unit}" if panel.unit else panel.title
     figure.title(f"{title} (o held out)" if held_out else title)
     for number, run in enumerate(runs, 1):
         _draw(run.curve(panel.metric), "braille" if len(runs) == 1 else str(number), line=True)
         if held_out:
-            _draw(run.validation, "o", line=False)
-    _rulers([run.curve(panel.metric) for run in runs] + ([runs[0].validation] if held_out else []))
+            _draw(held_out, "o", line=False)
+    _rulers([run.curve(panel.metric) for run in runs] + ([held_out] if held_out else []))
     return figure.build().copy()
 
 

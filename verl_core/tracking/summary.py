@@ -50,7 +50,8 @@ def summarise(run_dir: Path, unlogged: Mapping[str, float]) -> dict[str, Any]:
     }
 
 
-def validation_score(line: Mapping[str, Any]) -> float | None:
-    """Mean of val/test_score/* over the data sources of one metrics line; None where the step was not validated."""
-    values = [v for name, v in line.items() if name.startswith(VAL_PREFIX) and v is not None]
+def validation_score(line: Mapping[str, Any], prefix: str = VAL_PREFIX) -> float | None:
+    """Mean of val/test_score/* (or another prefix's metrics) over the data sources of one metrics line; None where the
+    step was not validated."""
+    values = [v for name, v in line.items() if name.startswith(prefix) and v is not None]
     return sum(values) / len(values) if values else None
