@@ -54,7 +54,12 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
     ),
     "Validation": (
         Metric("val/test_score/<data_source>", "reward", "mean reward of the held-out answers"),
-        Metric("val/acc/<data_source>", "share", "right answers, where the scorer says what is right"),
+        Metric(
+            "val/acc/<data_source>",
+            "share",
+            "right answers, where the scorer says what is right; pairs in the right order, where answers are read",
+        ),
+        Metric("val/loss/<data_source>", "nats", "the algorithm's loss on held-out examples, where answers are read"),
         Metric("val/response_length/<data_source>", "tokens", "mean length of the held-out answers"),
         Metric("val-core/<data_source>/reward/mean@<n>", "reward", "mean over a prompt's n answers, n > 1"),
         Metric("val-core/<data_source>/reward/best@<n>", "reward", "the best of a prompt's n answers"),
@@ -86,7 +91,16 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("actor/rewards/margin", "nats", "how far answers are on the right side, as the loss measures it"),
         Metric("actor/rewards/accuracy", "share", "pairs, or answers (kto, sppo), whose margin is above 0"),
         Metric("actor/rewards/ties", "share", "prompts left out because all of their answers have one reward"),
-        Metric("val/margin/<data_source>", "", "actor/rewards/margin of the held-out pairs, or answers"),
+        Metric("val/margin/<data_source>", "", "<role>/rewards/margin of the held-out pairs, or answers"),
+    ),
+    "Reward model": (
+        Metric("reward_model/loss", "nats", "the whole loss"),
+        Metric("reward_model/rewards/{chosen,rejected}", "reward", "mean of the answers of either side of the pairs"),
+        Metric("reward_model/rewards/margin", "reward", "mean of the chosen answer's less the rejected one's"),
+        Metric("reward_model/rewards/accuracy", "share", "pairs whose chosen answer has the larger reward"),
+        Metric("reward_model/grad_norm", "", "norm of the whole gradient before clipping"),
+        Metric("reward_model/lr", "", "learning rate of the step"),
+        Metric("reward_model/skipped_steps", "steps", "optimizer steps left out because the gradient was not finite"),
     ),
     "Critic": (
         Metric("critic/loss", "reward²", "the whole loss"),
@@ -105,7 +119,9 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("filter_groups/gen_batches", "batches", "training batches of prompts that the step generated"),
         Metric("filter_groups/dropped", "groups", "groups left out because their answers were all worth the same"),
         Metric("filter_groups/surplus", "groups", "groups kept for the next step"),
-        Metric("filter_groups/stale_tokens", "tokens", "tokens of the batch that older weights sampled, from a surplus"),
+        Metric(
+            "filter_groups/stale_tokens", "tokens", "tokens of the batch that older weights sampled, from a surplus"
+        ),
         Metric("filter_groups/score/mean", "reward", "mean reward of all answers the step generated, dropped ones too"),
     ),
     "Lengths": (
@@ -156,19 +172,19 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("warmup/{grad_norm,lr,skipped_steps}", "", "as the actor's"),
     ),
     "Time and hardware": (
-        Metric("timing_s/gen", "s", "answers generated and scored"),
+        Metric("timing_s/gen", "s", "answers generated and scored, or read"),
         Metric("timing_s/reward", "s", "scoring alone, where it does not overlap generation"),
         Metric("timing_s/old_log_prob", "s", "old log-probs recomputed by the trainer (`rollout.old_log_prob`)"),
         Metric("timing_s/ref", "s", "log-probs of the reference"),
         Metric("timing_s/values", "s", "values of the critic"),
         Metric("timing_s/adv", "s", "advantages"),
-        Metric("timing_s/update_{actor,critic}", "s", "optimizer steps"),
+        Metric("timing_s/update_{actor,critic,reward_model}", "s", "optimizer steps"),
         Metric("timing_s/update_weights", "s", "new weights to the rollout engine"),
         Metric("timing_s/testing", "s", "validation"),
         Metric("timing_s/save_checkpoint", "s", "the checkpoint saved after the step before"),
         Metric("timing_s/step", "s", "the whole step, wall clock"),
         Metric(
-            "timing_per_token_ms/{gen,old_log_prob,ref,values,adv,update_actor,update_critic}",
+            "timing_per_token_ms/{gen,old_log_prob,ref,values,adv,update_actor,update_critic,update_reward_model}",
             "ms",
             "a phase's time over its tokens: produced ones for gen, all for the others",
         ),
@@ -177,7 +193,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("perf/throughput", "tokens/s", "total_num_tokens / time_per_step on each rank"),
         Metric("perf/tokens_per_s_per_gpu", "tokens/s", "the same number by NeMo-RL's name"),
         Metric(
-            "perf/mfu/{actor,critic}",
+            "perf/mfu/{actor,critic,reward_model}",
             "share",
             "of the ranks' peak FLOP/s: FLOPs of the model in the update, none counted twice for recomputation, over "
             "the phase's time; null where the peak is not known",
