@@ -45,7 +45,7 @@ def test_the_list_fits_and_names_everything(rlx):
         c = resolve(name).config
         for value in (c.purpose, c.hardware, c.memory, c.time, c.model.path):
             assert value in text, name
-    assert "sft-gsm8k*" in text and "smoke*" not in text
+    assert "256-gpu-grpo*" in text and "smoke*" not in text
 
 
 def test_everything_about_each_as_lines_and_as_json(here):
@@ -53,11 +53,12 @@ def test_everything_about_each_as_lines_and_as_json(here):
     assert list(rows) == profile_names()
     smoke = rows["smoke"]
     assert (smoke["algorithm"], smoke["engine"], smoke["later"]) == ("grpo", "hf", [])
-    assert rows["sft-gsm8k"]["engine"] == "" and "algorithm.name=sft" in rows["sft-gsm8k"]["later"][0]
+    assert rows["sft-gsm8k"]["engine"] == "" and rows["sft-gsm8k"]["later"] == []
+    assert "megatron" in rows["256-gpu-grpo"]["later"][0]
     assert all(row[name] for row in rows.values() for name in ("model", "hardware", "memory", "time", "purpose"))
     blocks = profile("ls", "--long").stdout.split("\n\n")
     assert [block.split()[1] for block in blocks if block.strip()] == profile_names()
-    assert "later" in blocks[profile_names().index("sft-gsm8k")]
+    assert "later" in blocks[profile_names().index("256-gpu-grpo")]
 
 
 def test_shown_yaml_round_trips_with_its_nulls(here):
@@ -91,7 +92,7 @@ def test_a_copy_keeps_the_comments_and_says_where_it_came_from(rlx, tmp_path):
 
 
 def test_a_copy_says_what_does_not_run_yet(rlx, tmp_path):
-    assert "algorithm.name=sft comes with a later release" in rlx("profile", "cp", "sft-gsm8k", "mine.yaml").stderr
+    assert "strategy=megatron comes with a later release" in rlx("profile", "cp", "256-gpu-grpo", "mine.yaml").stderr
 
 
 def test_nothing_is_overwritten_unless_asked(rlx, tmp_path):

@@ -14,9 +14,9 @@ from verl_core.config.unbuilt import unbuilt
 from verl_core.planning.gpus import GPUS, Gpu
 
 PROFILES = profile_names()
-SMALL = {"smoke", "smoke-ppo"}  # run on a processor
+SMALL = {"smoke", "smoke-ppo", "smoke-sft", "smoke-rm"}  # run on a processor
 # the others wait for a later release
-BUILT = {*SMALL, "gsm8k-grpo", "gsm8k-grpo-lora", "gsm8k-ppo", "math-grpo", "grpo-7b-8gpu"}
+BUILT = {*SMALL, "gsm8k-grpo", "gsm8k-grpo-lora", "gsm8k-ppo", "math-grpo", "grpo-7b-8gpu", "sft-gsm8k", "rm-pairs"}
 WANTED = {
     *SMALL,
     *("gsm8k-ppo", "gsm8k-grpo", "gsm8k-grpo-lora", "math-grpo", "dapo-qwen2.5-32b"),
