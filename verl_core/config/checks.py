@@ -16,6 +16,7 @@ from verl_core.config.effective import (
     uses_reference,
     uses_rollout,
 )
+from verl_core.config.example_checks import reward_model_faults
 from verl_core.config.key_checks import Said, each_key
 from verl_core.config.loss_terms import FULL_KL
 from verl_core.config.no_effect import idle_keys
@@ -53,6 +54,7 @@ def check(config: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]) 
         *_algorithm(said, e),
         *_policy_loss(said, e),
         *preference_faults(said, e),
+        *reward_model_faults(said, e),
         *_correction(said, e),
         *(_rollout(said, e) if uses_rollout(e) else ()),
         *_reward(said, e),

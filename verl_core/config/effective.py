@@ -86,7 +86,7 @@ def uses_reference(config: RlxConfig) -> bool:
     if prefers(config):
         return reference_of_preferences(config)
     asked = config.actor.use_kl_loss or config.algorithm.use_kl_in_reward
-    return bool(asked) or "reference" in entry("algorithm", config.algorithm.name).needs
+    return bool(asked and uses_rollout(config)) or "reference" in entry("algorithm", config.algorithm.name).needs
 
 
 def kl_terms(config: RlxConfig) -> dict[str, str]:

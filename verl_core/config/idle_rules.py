@@ -264,7 +264,12 @@ RULES = [
         "algorithm.name=online_dpo or another with a reference",
         also=("algorithm.preference.loss",),
     ),
-    Rule(_OF_POLICY_LOSS, prefers, "algorithm.name=grpo or another that has a policy loss"),
+    Rule(
+        _OF_POLICY_LOSS,
+        lambda c: prefers(c) or not uses_rollout(c),
+        "algorithm.name=grpo or another that has a policy loss",
+    ),
+    *_catalogue_rules("algorithm", "algorithm.name", ("data.messages_key", "data.response_key")),
     Rule(
         ("rollout.old_log_prob",),
         lambda c: prefers(c) and c.algorithm.name != "sppo",
