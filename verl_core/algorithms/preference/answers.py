@@ -14,8 +14,8 @@ def kto(answers: Answers, options: Options) -> tuple[Tensor, Tensor]:
     wanted_S = answers.chosen_S
     above_S = options.beta * (answers.ratio_S - options.kl_baseline)
     margin_S = torch.where(wanted_S, above_S, -above_S)
-    weight_S = torch.where(wanted_S, options.desirable_weight, options.undesirable_weight)
-    return weight_S * torch.sigmoid(-margin_S), margin_S
+    loss_S = torch.sigmoid(-margin_S)
+    return torch.where(wanted_S, options.desirable_weight * loss_S, options.undesirable_weight * loss_S), margin_S
 
 
 def sppo(answers: Answers, options: Options) -> tuple[Tensor, Tensor]:
