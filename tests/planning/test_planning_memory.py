@@ -257,6 +257,14 @@ def test_a_small_model_stays_gathered_through_a_mini_batch(model):
     assert not large.gathers_once and large.reshard  # 15 GB
 
 
+def test_a_kl_over_the_whole_vocabulary_has_a_chunk_and_an_output_layer_of_its_own(model):
+    plain, full = (actor(model, "actor.use_kl_loss=true", f"actor.kl_loss_type={kind}") for kind in ("k3", "full"))
+    pairs = 32 * 2 * 10  # of logits: vocabulary times answers
+    for used in (memory.update, lambda role, stage: memory.forward(role, stage, role.update)):
+        more, less = (used(role, role.stages[0]) for role in (full, plain))
+        assert more.logits - less.logits == 28 * pairs and more.parameters - less.parameters == 2 * 32 * 8
+
+
 def test_critic_has_a_value_head_and_no_logits(model):
     critic = system(model, profile="gsm8k-ppo").roles[1]
     assert critic.name == "critic"

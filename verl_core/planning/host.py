@@ -24,6 +24,9 @@ def host_of_pool(system: System, pool: str, stage_of: dict[str, Stage]) -> float
         per_gpu += memory.activations_in_host(role, stage, role.update)
         per_gpu += memory.parameters(role, stage) if role.param_offload else 0.0
         per_gpu += memory.optimizer(role, stage) if role.trained and role.optimizer_offload else 0.0
+        if role.full_kl:  # the reference's hidden states of all tokens of a pass
+            tokens = max(micro.tokens * micro.count for micro in (role.update, role.forward))
+            per_gpu += role.compute * role.shape.hidden * tokens
         if role.trained and role.optimizer == "adamw_host":  # copies of weights and gradients, and two moments
             per_gpu += 4 * role.stored * role.trained / role.mesh.shards
         if role.name == "actor" and system.reference_in_actor and not role.adapter:

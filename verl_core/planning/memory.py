@@ -14,6 +14,7 @@ from verl_core.planning.work import Micro
 LOGIT_CHUNK = 1 << 27  # logits at once: CHUNK_ELEMENTS of verl_core/training/logprob.py
 LOGIT_CHUNK_BYTES = 1 << 29  # the same of the GPU's kernels: CHUNK_BYTES of verl_core/training/logprob_triton.py
 LOGIT_BYTES, LOGIT_BYTES_FORWARD = 16, 12  # of a logit at the peak, with and without a backward pass
+KL_CHUNK, KL_BYTES = LOGIT_CHUNK // 2, 28  # of logprob_wide.py's KL: pairs of logits at once, bytes of a pair at the peak
 NCCL = 0.5e9  # buffers of NCCL's communicators
 
 
@@ -171,7 +172,8 @@ def forward_activations(role: Role, stage: Stage, micro: Micro) -> float:
 
 
 def logits(role: Role, stage: Stage, micro: Micro, backward: bool) -> float:
-    """A chunk of logits and the hidden states of all answers. A value head has one number a token."""
+    """A chunk of logits and the hidden states of all answers, with a KL over the whole vocabulary the reference's as
+    well. A value head has one number a token."""
     if not stage.last:
         return 0.0
     answers = micro.answers / role.mesh.split
@@ -179,6 +181,8 @@ def logits(role: Role, stage: Stage, micro: Micro, backward: bool) -> float:
     if role.value_head:
         return hidden + 16 * answers
     elements = answers * role.shape.vocab / role.mesh.tp
+    if role.full_kl:
+        hidden += KL_BYTES * min(elements, KL_CHUNK)
     if role.kept_logits:
         return hidden + _kernels_logits(role, elements, backward)
     elements = min(elements, LOGIT_CHUNK)
@@ -235,7 +239,7 @@ def resting(role: Role, stage: Stage) -> float:
 def update(role: Role, stage: Stage) -> Components:
     """The peak of an optimizer step."""
     used = Components(
-        parameters=parameters(role, stage) + role.copies,
+        parameters=parameters(role, stage) + role.copies + role.reference_head,
         gradients=gradients(role, stage),
         optimizer=optimizer(role, stage),
         activations=activations(role, stage, role.update),
@@ -257,7 +261,7 @@ def _beside_copies(role: Role, used: Components) -> float:
 def forward(role: Role, stage: Stage, micro: Micro) -> Components:
     """The peak of a pass without gradients."""
     return Components(
-        parameters=parameters(role, stage) + role.copies,
+        parameters=parameters(role, stage) + role.copies + role.reference_head,
         gradients=standing_gradients(role, stage),
         optimizer=optimizer(role, stage) if role.trained and not role.optimizer_offload else 0.0,
         activations=forward_activations(role, stage, micro),

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from verl_core.config.effective import learner, settled, uses_reference
+from verl_core.config.effective import kl_terms, learner, settled, uses_reference
+from verl_core.config.loss_terms import FULL_KL
 from verl_core.config.schema import ActorConfig, CriticConfig, PoolConfig, RefConfig, RlxConfig, RolloutConfig
 from verl_core.planning.gpus import Gpu
 from verl_core.planning.mesh import Mesh, Stage, mesh_of
@@ -63,6 +64,8 @@ class Role:
     """Layers go through torch.compile."""
     kept_logits: float
     """Bytes of logits that the GPU's output-layer kernels may keep; 0: plain torch makes the logits, in float32."""
+    full_kl: bool
+    """Its KL from a reference is over the whole vocabulary."""
     activations_in_host: bool
     reshard: bool
     """FSDP: gathered parameters are freed between forward and backward."""
@@ -139,6 +142,11 @@ class Role:
         if self.mesh.ranks > 1 or self.mesh.megatron or self.compute == self.stored:
             return 0
         return self.compute * (self.trained if self.adapter else self.params)
+
+    @property
+    def reference_head(self) -> int:
+        """Bytes of the reference's output layer beside the role's own."""
+        return self.compute * self.shape.vocab * self.shape.hidden if self.full_kl else 0
 
     @cached_property
     def stages(self) -> list[Stage]:
@@ -220,6 +228,7 @@ def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: 
         liger=c.model.use_liger,
         compiled=compiled and not by_megatron,
         kept_logits=KEPT_LOGITS_SHARE * gpu.memory if on_gpu_in_half else 0.0,
+        full_kl=name == "actor" and FULL_KL in kl_terms(c).values(),
         activations_in_host=c.model.enable_activation_offload,
         reshard=fsdp.reshard_after_forward and not gathers_once,
         gathers_once=gathers_once,

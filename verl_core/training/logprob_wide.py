@@ -74,4 +74,6 @@ def kl_from(
 
 
 def _logp(logits_KV: Tensor, temperature: float) -> Tensor:
-    return (logits_KV.float() / temperature).log_softmax(-1)
+    if temperature != 1.0:
+        logits_KV = logits_KV.float() / temperature
+    return logits_KV.log_softmax(-1, dtype=torch.float32)
