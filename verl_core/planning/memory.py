@@ -14,7 +14,7 @@ from verl_core.planning.work import Micro
 LOGIT_CHUNK = 1 << 27  # logits at once: CHUNK_ELEMENTS of verl_core/training/logprob.py
 LOGIT_CHUNK_BYTES = 1 << 29  # the same of the GPU's kernels: CHUNK_BYTES of verl_core/training/logprob_triton.py
 LOGIT_BYTES, LOGIT_BYTES_FORWARD = 16, 12  # of a logit at the peak, with and without a backward pass
-KL_CHUNK, KL_BYTES = LOGIT_CHUNK // 2, 28  # of logprob_wide.py's KL: pairs of logits at once, bytes of a pair at the peak
+KL_CHUNK, KL_BYTES = LOGIT_CHUNK // 2, 28  # pairs of logits at once in logprob_wide.py, and of a pair at the peak
 NCCL = 0.5e9  # buffers of NCCL's communicators
 
 
