@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from verl_core.config.catalogue import entry
 from verl_core.config.effective import (
+    answers_a_row,
     effective,
     get,
     kl_terms,
@@ -66,7 +67,7 @@ def check(config: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]) 
 
 def _batches(said: Said, e: RlxConfig) -> Iterator[str]:
     """Batch, mini-batch and ranks."""
-    batch, n = e.data.train_batch_size, e.rollout.n
+    batch, n = e.data.train_batch_size, answers_a_row(e)
     shares = {("actor.ppo_mini_batch_size", e.actor.pool, ranks_per_sequence(e.actor))}
     if e.critic.enable:
         own = said.given("critic.ppo_mini_batch_size")
@@ -83,7 +84,8 @@ def _batches(said: Said, e: RlxConfig) -> Iterator[str]:
             if together > 1:
                 takers = f"the {ranks // together} groups of {together} ranks that the {ranks} of pool {pool!r} make"
             few = f"{sequences} sequences are fewer than {takers}"
-            yield f"{said(key)} x {said('rollout.n')} = {few}"
+            times = said("rollout.n") if uses_rollout(e) else f"{n} of a row"
+            yield f"{said(key)} x {times} = {few}"
 
 
 def _micro_batches(said: Said, e: RlxConfig) -> Iterator[str]:

@@ -145,6 +145,14 @@ def uses_rollout(config: RlxConfig) -> bool:
     return "dataset" not in entry("algorithm", config.algorithm.name).needs
 
 
+def answers_a_row(config: RlxConfig) -> int:
+    """Sequences that a row of the training batch becomes: the answers to a prompt, those of a pair, a demonstration. A
+    row that may have a label in place of a partner counts as a pair."""
+    if uses_rollout(config):
+        return config.rollout.n
+    return 2 if {"pairs", "labels"} & set(entry("algorithm", config.algorithm.name).needs) else 1
+
+
 def strategies(config: RlxConfig) -> set[str]:
     """Training back ends of the roles that an effective configuration has."""
     critic = {settled(config.critic.strategy)} if config.critic.enable else set()

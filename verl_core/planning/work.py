@@ -3,8 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from verl_core.config.catalogue import entry
-from verl_core.config.effective import uses_rollout
+from verl_core.config.effective import answers_a_row, uses_rollout
 from verl_core.config.schema import RlxConfig
 
 
@@ -63,9 +62,7 @@ class Micro:
 
 
 def work_of(c: RlxConfig) -> Work:
-    needs = entry("algorithm", c.algorithm.name).needs
-    pairs = "pairs" in needs or "labels" in needs  # a row of the batch is two sequences, of labelled answers at most
-    samples = c.rollout.n if uses_rollout(c) else 2 if pairs else 1
+    samples = answers_a_row(c)
     shares = c.actor.share_prompt and uses_rollout(c) and samples > 1
     return Work(c.data.train_batch_size, samples, c.data.max_prompt_length, c.data.max_response_length, shares)
 
