@@ -4,8 +4,9 @@
     uv run python tests/benchmarks/algorithm_runs.py grpo smoke-ppo --seeds 1 actor.optim.lr=2e-4
 
 A name is an algorithm's or a profile's; words with `=` are keys for all runs. Prints one JSON line a run, with the
-command that does the same by itself; `seconds` are those of the RL steps. Only the first run of a seed warms the
-builtin model up, the others start from the folder that it left: the same model, 20 seconds sooner.
+command that does the same by itself; `seconds` are those of the steps. Only the first run of a seed warms the builtin
+model up, the others start from the folder that it left: the same model, 20 seconds sooner. What a run has learned that
+reads answers (DPO on pairs, say) is asked by `rlx eval`.
 """
 
 import argparse
@@ -16,9 +17,11 @@ import sys
 import tempfile
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 from verl_core.config.catalogue import entry
 from verl_core.config.compose import profile_names, resolve
+from verl_core.tracking.summary import validation_score
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "rlx"]
@@ -28,9 +31,10 @@ KEYS = {"gdpo": ["algorithm.gdpo_reward_keys=[score]"]}
 
 
 def words_of(name: str) -> list[str]:
-    """A profile of that name, or the algorithm on the smallest profile that has what it needs."""
-    if name in profile_names():
-        return [name]
+    """The profile of that name, `smoke-NAME`, or the algorithm on the smallest profile that has what it needs."""
+    for profile in (name, f"smoke-{name.replace('_', '-')}"):
+        if profile in profile_names():
+            return [profile]
     profile = "smoke-ppo" if "critic" in entry("algorithm", name).needs else "smoke"
     return [profile, f"algorithm.name={name}", *KEYS.get(name, [])]
 
@@ -49,23 +53,25 @@ class Runs:
         start = f"{config.model.path} {config.warmup} {seed}"
         warm = [f"model.path={self._models[start]}"] if start in self._models else []
         run_dir = self.folder / "runs" / config.trainer.project_name / f"{name}-{seed}"
-        done = subprocess.run(
-            [*COMMAND, "train", profile, *keys, *warm, f"trainer.experiment_name={run_dir.name}", "--json"],
-            cwd=self.folder,
-            env=ENVIRON,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise SystemExit(f"{name}, seed {seed}: {done.stderr}")
+        summary = self._rlx("train", profile, *keys, *warm, f"trainer.experiment_name={run_dir.name}")
         if (run_dir / "warmup").exists():
             self._models[start] = run_dir / "warmup"
-        summary = json.loads(done.stdout)
-        first, last = summary["val"]["first"], summary["val"]["last"]
-        row = {"algorithm": name, "seed": seed, "before": first, "accuracy": last, "steps": summary["steps"]}
+        if val := summary["val"]:
+            before, after = val["first"], val["last"]
+        else:
+            sources = [str(self._models[start]), profile, *keys], [str(run_dir)]
+            before, after = (validation_score(self._rlx("eval", *words)["metrics"]) for words in sources)
+        row = {"algorithm": name, "seed": seed, "before": before, "accuracy": after, "steps": summary["steps"]}
         row |= {"seconds": round(summary["seconds"]["steps"], 1), "command": " ".join(["rlx train", profile, *keys])}
         return row, run_dir
+
+    def _rlx(self, *words: str) -> dict[str, Any]:
+        done = subprocess.run(
+            [*COMMAND, *words, "--json"], cwd=self.folder, env=ENVIRON, capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            raise SystemExit(f"rlx {' '.join(words)}: {done.stderr}")
+        return json.loads(done.stdout)
 
 
 def draw(runs: dict[str, list[Path]], out: Path) -> None:
