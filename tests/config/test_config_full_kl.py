@@ -17,7 +17,7 @@ def test_it_runs_where_the_reference_is_beside_the_actor(words):
     key = words[1].partition("=")[0]
     config = effective(resolve("smoke", words).config)
     assert not list(unbuilt(config)) and kl_terms(config) == {key: "full"}
-    with pytest.raises(UserError, match=f"{key}=.full. .command line. needs the reference on the actor's pool: set ref.pool=main"):
+    with pytest.raises(UserError, match=f"{key}=.full. .command line. needs the reference on the actor"):
         resolve("smoke", [*words, *APART])
     estimate = [word.replace("full", "k3") for word in words]
     assert kl_terms(effective(resolve("smoke", [*estimate, *APART]).config)) == {key: "k3"}
