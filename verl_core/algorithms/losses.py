@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -80,7 +81,7 @@ class PolicyLoss:
     rejections: tuple[Rejection, ...] = ()  # tokens left out because these weights and the engine disagree too far
 
     @classmethod
-    def from_config(cls, cfg: ActorConfig, temperature: float, want_entropy: bool = True) -> PolicyLoss:
+    def from_config(cls, cfg: ActorConfig, temperature: float, want_entropy: bool = True) -> Self:
         """From an effective configuration's actor and rollout.temperature. Raises ValueError for a null preset,
         UserError for an unknown loss_mode."""
         loss_mode = _resolved(cfg.policy_loss.loss_mode, "actor.policy_loss.loss_mode")

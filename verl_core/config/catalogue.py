@@ -3,6 +3,7 @@ trackers, data sets, scorers. So the command knows that GRPO has no critic befor
 
 from verl_core.config.advantages import register_advantages
 from verl_core.config.algorithms import register_algorithms
+from verl_core.config.from_models import register_from_models
 from verl_core.config.loss_terms import register_loss_terms
 from verl_core.config.policy_losses import register_policy_losses
 from verl_core.config.preferences import register_preferences
@@ -34,6 +35,7 @@ def _many(kind: str, docs: dict[str, tuple[str, str]]) -> None:
 
 register_advantages()
 register_algorithms()
+register_from_models()
 register_policy_losses()
 register_preferences()
 register_loss_terms()

@@ -20,6 +20,8 @@ from verl_core.config.effective import (
 from verl_core.config.example_checks import reward_model_faults
 from verl_core.config.key_checks import Said, each_key
 from verl_core.config.loss_terms import FULL_KL
+from verl_core.config.model_role_checks import model_role_faults
+from verl_core.config.model_roles import teachers, trains_process_rewards
 from verl_core.config.no_effect import idle_keys
 from verl_core.config.preference_checks import preference_faults
 from verl_core.config.ranges import VLLM_LORA_RANK, VLLM_TEMPERATURES
@@ -32,6 +34,7 @@ TOKEN_BUDGETS = {  # key: the count of sequences that excludes it
     "critic.ppo_max_token_len_per_gpu": "critic.ppo_micro_batch_size_per_gpu",
     "ref.log_prob_max_token_len_per_gpu": "ref.log_prob_micro_batch_size_per_gpu",
     "rollout.log_prob_max_token_len_per_gpu": "rollout.log_prob_micro_batch_size_per_gpu",
+    "teacher.log_prob_max_token_len_per_gpu": "teacher.log_prob_micro_batch_size_per_gpu",
 }
 
 SHORTHAND = ("cluster.nproc", "cluster.nnodes", "cluster.n_gpus_per_node")
@@ -55,6 +58,7 @@ def check(config: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]) 
         *_algorithm(said, e),
         *_policy_loss(said, e),
         *preference_faults(said, e),
+        *model_role_faults(said, e),
         *reward_model_faults(said, e),
         *_correction(said, e),
         *(_rollout(said, e) if uses_rollout(e) else ()),
@@ -73,6 +77,8 @@ def _batches(said: Said, e: RlxConfig) -> Iterator[str]:
         own = said.given("critic.ppo_mini_batch_size")
         key = f"{'critic' if own else 'actor'}.ppo_mini_batch_size"
         shares.add((key, e.critic.pool or "", ranks_per_sequence(e.critic)))
+    if trains_process_rewards(e):
+        shares.add(("actor.ppo_mini_batch_size", e.algorithm.prime.pool or "", ranks_per_sequence(e.actor)))
     for key in sorted({key for key, _, _ in shares}):
         if batch % (mini := get(e, key)):
             division = f"{batch} = {batch // mini} x {mini} + {batch % mini}"
@@ -96,7 +102,8 @@ def _micro_batches(said: Said, e: RlxConfig) -> Iterator[str]:
         tokens = said.value(budget)
         if tokens is not None and said.value(count) is not None:
             yield f"{said(count)} and {said(budget)} exclude each other: set one of them to null"
-        together = token_split(e.critic if budget.startswith("critic.") else e.actor)
+        section = budget.split(".")[0]
+        together = 1 if section == "teacher" else token_split(e.critic if section == "critic" else e.actor)
         if isinstance(tokens, int) and tokens * together < longest:
             times = f" x {together} ranks" if together > 1 else ""
             yield (
@@ -121,6 +128,8 @@ def _cluster(said: Said, e: RlxConfig) -> Iterator[str]:
     roles = ["actor.pool", *(["rollout.pool"] if uses_rollout(e) else [])]
     roles += ["ref.pool"] if uses_reference(e) else []
     roles += ["critic.pool"] if e.critic.enable else []
+    roles += ["teacher.pool"] if teachers(e) else []
+    roles += ["algorithm.prime.pool"] if trains_process_rewards(e) else []
     for key in roles:
         if get(e, key) not in pools:
             shown = said(key) if said.value(key) is not None else f"{key} (as {said('actor.pool')})"

@@ -7,6 +7,7 @@ from typing import Any
 
 from verl_core.config.catalogue import entry
 from verl_core.config.errors import UserError
+from verl_core.config.model_roles import estimates_advantages, teachers, trains_process_rewards
 from verl_core.config.preferences import prefers, reference_of_preferences
 from verl_core.config.schema import ActorConfig, CriticConfig, PoolConfig, RlxConfig
 
@@ -20,7 +21,7 @@ def effective(config: RlxConfig) -> RlxConfig:
     c = copy.deepcopy(config)
     for key, value in (entry("algorithm", c.algorithm.name).options or {}).items():
         _fill(c, key, value)
-    if c.algorithm.adv_estimator is None and uses_rollout(c):
+    if c.algorithm.adv_estimator is None and estimates_advantages(c):
         raise UserError(f"algorithm {c.algorithm.name} names no advantage estimator", "set algorithm.adv_estimator")
     longest = c.data.max_prompt_length + c.data.max_response_length
     derived = {
@@ -31,6 +32,8 @@ def effective(config: RlxConfig) -> RlxConfig:
         "rollout.max_model_len": longest,
         "rollout.pool": c.actor.pool,
         "ref.pool": c.actor.pool,
+        "teacher.pool": c.actor.pool,
+        "algorithm.prime.pool": c.actor.pool,
         "critic.pool": c.actor.pool,
         "critic.enable": "critic" in advantage_needs(c),
         "critic.strategy": c.actor.strategy,
@@ -109,7 +112,9 @@ def role_pools(config: RlxConfig) -> dict[str, str]:
         pools["ref"] = settled(c.ref.pool)
     if c.critic.enable:
         pools["critic"] = settled(c.critic.pool)
-    return pools
+    if trains_process_rewards(c):
+        pools["reward_model"] = settled(c.algorithm.prime.pool)
+    return pools | dict.fromkeys(teachers(c), settled(c.teacher.pool))
 
 
 def learner(config: RlxConfig) -> str:
@@ -119,7 +124,8 @@ def learner(config: RlxConfig) -> str:
 
 def trained_roles(config: RlxConfig) -> tuple[str, ...]:
     """Those whose weights an effective configuration's run changes, and saves."""
-    return (learner(config), "critic") if config.critic.enable else (learner(config),)
+    beside = {"critic": config.critic.enable, "reward_model": trains_process_rewards(config)}
+    return (learner(config), *(role for role, there in beside.items() if there))
 
 
 def advantage_needs(config: RlxConfig) -> tuple[str, ...]:
@@ -202,7 +208,7 @@ def _inherit_micro_batches(c: RlxConfig) -> None:
     sequences, tokens = c.actor.ppo_micro_batch_size_per_gpu, c.actor.ppo_max_token_len_per_gpu
     if c.critic.ppo_micro_batch_size_per_gpu is None and c.critic.ppo_max_token_len_per_gpu is None:
         c.critic.ppo_micro_batch_size_per_gpu, c.critic.ppo_max_token_len_per_gpu = sequences, tokens
-    for section in (c.ref, c.rollout):
+    for section in (c.ref, c.rollout, c.teacher):
         if section.log_prob_micro_batch_size_per_gpu is None and section.log_prob_max_token_len_per_gpu is None:
             section.log_prob_micro_batch_size_per_gpu = sequences
             section.log_prob_max_token_len_per_gpu = tokens

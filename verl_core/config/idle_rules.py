@@ -9,6 +9,7 @@ from verl_core.config.catalogue import entry, names
 from verl_core.config.effective import get, kl_terms, strategies, uses_reference, uses_rollout
 from verl_core.config.loss_terms import FULL_KL
 from verl_core.config.preferences import prefers
+from verl_core.config.model_roles import estimates_advantages, teachers, trains_process_rewards
 from verl_core.config.schema import PoolConfig, RlxConfig, ValKwargs
 
 _PRESET_KEYS = {key for name in names("algorithm") for key in (entry("algorithm", name).options or ())}
@@ -245,6 +246,28 @@ RULES = [
         lambda c: c.algorithm.adv_estimator == "gdpo" and bool(c.algorithm.use_kl_in_reward),
         "algorithm.adv_estimator=grpo or another that adds rewards up",
     ),
+    Rule(
+        ("algorithm.adv_estimator", "algorithm.norm_adv_by_std_in_grpo"),
+        lambda c: uses_rollout(c) and not estimates_advantages(c),
+        "algorithm.name=grpo or another that has an estimator, or distillation.use_task_rewards=true with opd",
+    ),
+    Rule(("distillation.", "teacher."), lambda c: not teachers(c), "algorithm.name=opd"),
+    Rule(
+        ("distillation.topk",),
+        lambda c: c.distillation.loss_mode != "forward_kl_topk",
+        "distillation.loss_mode=forward_kl_topk",
+    ),
+    Rule(
+        ("distillation.log_prob_min_clamp",),
+        lambda c: c.distillation.loss_mode == "forward_kl_topk",
+        "distillation.loss_mode=k1 or another estimator",
+    ),
+    Rule(
+        ("algorithm.use_kl_in_reward",),
+        lambda c: bool(c.algorithm.use_kl_in_reward and teachers(c)) and not estimates_advantages(c),
+        "distillation.use_task_rewards=true",
+    ),
+    Rule(("algorithm.prime.",), lambda c: not trains_process_rewards(c), "algorithm.name=prime"),
     Rule(("algorithm.pf_ppo.",), lambda c: not c.algorithm.use_pf_ppo, "algorithm.use_pf_ppo=true"),
     Rule(
         ("actor.entropy_ctrl.target", "actor.entropy_ctrl.delta"),
@@ -278,6 +301,7 @@ RULES = [
     *_catalogue_rules("transport", "weights.type", ("weights.folder",)),
     *_optimizer_rules("actor.optim"),
     *_optimizer_rules("critic.optim"),
+    *_optimizer_rules("algorithm.prime.optim"),
     Rule(
         ("actor.loss_scale_factor",),
         lambda c: c.actor.loss_agg_mode != "seq-mean-token-sum-norm",

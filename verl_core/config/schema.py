@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from verl_core.config.rollout_correction import RolloutCorrectionConfig
 from verl_core.config.schema_algorithm import AlgorithmConfig, FilterGroupsConfig, KlCtrlConfig, PfPpoConfig
+from verl_core.config.schema_distillation import DistillationConfig, PrimeConfig, TeacherConfig, TeacherModelConfig
 from verl_core.config.schema_launch import DockerConfig, KuberayConfig, LaunchConfig, SlurmConfig
 from verl_core.config.schema_preference import PreferenceConfig
 from verl_core.config.schema_roles import (
@@ -35,6 +36,7 @@ __all__ = [
     "CriticModelConfig",
     "CustomRewardConfig",
     "DataConfig",
+    "DistillationConfig",
     "DockerConfig",
     "EntropyCtrlConfig",
     "FilterGroupsConfig",
@@ -50,12 +52,15 @@ __all__ = [
     "PolicyLossConfig",
     "PoolConfig",
     "PreferenceConfig",
+    "PrimeConfig",
     "RefConfig",
     "RewardConfig",
     "RlxConfig",
     "RolloutConfig",
     "RolloutCorrectionConfig",
     "SlurmConfig",
+    "TeacherConfig",
+    "TeacherModelConfig",
     "TrainerConfig",
     "ValKwargs",
     "WarmupConfig",
@@ -297,6 +302,10 @@ class RlxConfig:
     """The value model's training."""
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
     """From rewards to advantages."""
+    distillation: DistillationConfig = field(default_factory=DistillationConfig)
+    """Learning from teachers; algorithm.name=opd."""
+    teacher: TeacherConfig = field(default_factory=TeacherConfig)
+    """Where and how the teachers compute."""
     reward: RewardConfig = field(default_factory=RewardConfig)
     """Scoring answers."""
     warmup: WarmupConfig = field(default_factory=WarmupConfig)

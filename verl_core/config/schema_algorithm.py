@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from verl_core.config.rollout_correction import RolloutCorrectionConfig
+from verl_core.config.schema_distillation import PrimeConfig
 from verl_core.config.schema_preference import PreferenceConfig
 
 
@@ -74,6 +75,8 @@ class AlgorithmConfig:
     """KL coefficient in the reward."""
     filter_groups: FilterGroupsConfig = field(default_factory=FilterGroupsConfig)
     """Dynamic sampling."""
+    prime: PrimeConfig = field(default_factory=PrimeConfig)
+    """Process rewards from a language model that learns to tell right answers from wrong ones (arXiv 2502.01456)."""
     preference: PreferenceConfig = field(default_factory=PreferenceConfig)
     """Which answers are preferred: DPO and its kin."""
     rollout_correction: RolloutCorrectionConfig = field(default_factory=RolloutCorrectionConfig)

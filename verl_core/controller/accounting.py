@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from verl_core.config.effective import learner
 from verl_core.config.errors import UserError
+from verl_core.config.model_roles import model_of, teachers
 from verl_core.config.schema import RlxConfig
 from verl_core.planning.flops import Flops
 from verl_core.planning.gpus import peak_flops
@@ -27,6 +28,8 @@ MFU = {  # phase -> name below perf/mfu/; veRL's where it has one
     "old_log_prob": "actor_infer",
     "ref": "ref",
     "values": "values",
+    "teacher": "teacher",
+    "reward_model": "reward_model_infer",
 }
 
 
@@ -44,10 +47,9 @@ class Costs:
 def costs_of(config: RlxConfig, role: str, folder: str) -> Costs | None:
     """Of an effective configuration's role; `folder` holds the model. None for an architecture that plans do not
     know."""
-    own = role == "critic" and config.critic.model.path != config.model.path
-    path = str(config.critic.model.path) if own else folder
+    override = {} if role in teachers(config) else config.model.override_config
     try:
-        shape = shape_of(path, config.model.override_config)
+        shape = shape_of(model_of(config, role, folder), override)
     except UserError as problem:
         log.info("%s: ranks are balanced by tokens, and perf/mfu is not known: %s", role, problem.message)
         return None
@@ -95,6 +97,7 @@ class Accounts:
                 if f"timing_s/{phase}" not in timing:
                     continue
                 rate = flops / timing[f"timing_s/{phase}"] / role.group.size
-                found[f"perf/mfu/{MFU[phase]}"] = rate / peak if peak else None
+                name = f"perf/mfu/{MFU[phase]}"
+                found[name] = rate / peak + (found.get(name) or 0.0) if peak else None  # of all teachers together
             role.asked.clear()
         return found

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from verl_core.config.effective import effective, uses_rollout
 from verl_core.config.errors import UserError
+from verl_core.config.model_roles import teachers, trains_process_rewards
 from verl_core.config.process import run_job
 from verl_core.config.schema import RlxConfig
 from verl_core.config.write import load
@@ -68,7 +69,8 @@ def _generation_only(config: RlxConfig, data: list[str] | None) -> RlxConfig:
     """The effective configuration without critic, reference and run, with `data` for the prompts where it is given."""
     if data:
         config = replace(config, data=replace(config.data, val_files=data))
-    if not uses_rollout(config):  # trained on a data set; what it is asked now, it answers
+    others = teachers(config) or trains_process_rewards(config)
+    if others or not uses_rollout(config):  # learns from models or a data set; what it is asked now, it answers alone
         config = replace(config, algorithm=replace(config.algorithm, name="grpo"))
     config = effective(config)
     return replace(

@@ -14,8 +14,14 @@ ROLLOUT, PUSH, CHECKPOINT = "rollout", "push", "checkpoint"
 
 
 def forward_phase(role: str, snapshot: str | None = None) -> str:
-    """What a pass without gradients is for: old_log_prob, ref or values."""
-    return "values" if role == "critic" else "ref" if role == "ref" or snapshot == "ref" else "old_log_prob"
+    """What a pass without gradients is for: old_log_prob, ref, values, or what the role is called."""
+    if role == "critic":
+        return "values"
+    if role.startswith("teacher_"):
+        return "teacher"
+    if role == "reward_model":
+        return role
+    return "ref" if role == "ref" or snapshot == "ref" else "old_log_prob"
 
 
 def update_phase(role: str) -> str:

@@ -20,6 +20,7 @@ from verl_core.config.effective import (
     trained_roles,
     uses_rollout,
 )
+from verl_core.config.model_roles import role_settings
 from verl_core.config.schema import RlxConfig
 from verl_core.controller import parity
 from verl_core.controller.accounting import Accounts, costs_of
@@ -76,7 +77,7 @@ class Generation:
         stack.push_async_callback(executor.close)
         self.groups: dict[str, WorkerGroup] = await executor.start(c, placements(c), self.model_folder, self.blank)
         self.roles = {
-            name: Role(name, self.groups[pool], ranks_per_sequence(c.critic if name == "critic" else c.actor))
+            name: Role(name, self.groups[pool], ranks_per_sequence(role_settings(c, name)))
             for name, pool in role_pools(c).items()
             if name != "rollout"
         }
@@ -177,6 +178,7 @@ class Run:
                 say(told)
 
         self.flow: Flow = (implementation("algorithm", c.algorithm.name) or PolicyFlow)(c, roles)
+        self.flow.check(self.generation.model_folder, self.generation.tokenizer, dataset.data_sources)
         self.source: Source = self._source(loader, dataset)
         stack.push_async_callback(self.source.close)
         filters = c.algorithm.filter_groups

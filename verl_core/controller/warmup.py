@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 
 from verl_core.algorithms.loss import Totals
 from verl_core.algorithms.losses import SftLoss
+from verl_core.config.model_roles import AFTER, taught_phases
 from verl_core.config.schema import ActorConfig, RlxConfig, WarmupPhase
 from verl_core.controller.computing import prepare_computing
 from verl_core.controller.seeds import draw_seed
@@ -34,7 +35,8 @@ Progress = Callable[[str, int, int], None]
 
 def warm_up(config: RlxConfig, run_dir: Path, progress: Progress, stopped: Callable[[], bool]) -> Path | None:
     """Builds the builtin model, trains every phase on it and returns its folder, `<run_dir>/warmup`; a folder that an
-    earlier attempt finished is returned at once. None when `stopped` became true on the way.
+    earlier attempt finished is returned at once. A phase that makes a teacher leaves it there too. None when `stopped`
+    became true on the way.
 
     progress(phase name, step, steps) is called after each optimizer step. One line a step goes to warmup.jsonl.
     """
@@ -60,6 +62,8 @@ def warm_up(config: RlxConfig, run_dir: Path, progress: Progress, stopped: Calla
         # clone: a tied or fused tensor must not be stored as a view of another
         weights = {name: tensor.detach().cpu().clone() for name, tensor in engine.named_weights()}
         save_file(weights, partial / "model.safetensors", metadata={"format": "pt"})
+        if phase.name in taught_phases(config):
+            shutil.copytree(partial, partial / AFTER / phase.name, ignore=shutil.ignore_patterns(AFTER))
     tracker.finish(0)
     partial.rename(folder)
     return folder

@@ -21,7 +21,8 @@ from verl_core.checkpoint.huggingface import save_huggingface_files
 from verl_core.checkpoint.reference import REFERENCE, load_reference, save_reference
 from verl_core.config.effective import learner, uses_reference
 from verl_core.config.errors import MachineError
-from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, RlxConfig
+from verl_core.config.model_roles import model_of, role_settings, teachers, trains_process_rewards
+from verl_core.config.schema import FsdpConfig, RlxConfig
 from verl_core.config.user_module import declare_module
 from verl_core.controller.computing import prepare_computing
 from verl_core.controller.engine_logs import engine_log
@@ -104,22 +105,24 @@ class Worker:
                     self.seat = self._new_seat() if self.span.has_engine else None
             else:
                 self.engines[role] = self._train_engine(role)
+        if "reward_model" in self.engines and trains_process_rewards(c):
+            self.engines["reward_model"].snapshot("ref")
         if "actor" in self.engines and uses_reference(c) and c.ref.pool == c.actor.pool:
             self.engines["actor"].snapshot(REFERENCE)
 
     def _train_engine(self, role: str) -> FsdpEngine:
         c = self.config
-        settings: ActorConfig | CriticConfig = c.critic if role == "critic" else c.actor
+        settings, taught = role_settings(c, role), role in teachers(c)
         model = c.model if role == "actor" else replace(c.model, lora_rank=0)  # the reference is the base
-        # A builtin model.path stands for the folder that its warm-up made; a critic of its own path starts there.
-        own = role == "critic" and c.critic.model.path != c.model.path
-        path = c.critic.model.path if own else self.model_folder
+        if taught:  # another architecture: what is overridden is the student's
+            model = replace(model, override_config={}, enable_gradient_checkpointing=False)
         return FsdpEngine(
             model,
             settings,
             role=role,
+            frozen=taught,
             kind="value" if role == learner(c) == "reward_model" else None,
-            path=path,
+            path=model_of(c, role, self.model_folder),  # a builtin model.path stands for what its warm-up made
             platform=self.platform,
             micro=MicroBatching(settings.ppo_micro_batch_size_per_gpu, settings.ppo_max_token_len_per_gpu),
             seed=c.trainer.seed,
@@ -158,7 +161,7 @@ class Worker:
                 self.phases.offloaded()
 
     def _fsdp(self, role: str) -> FsdpConfig:
-        return (self.config.critic if role == "critic" else self.config.actor).fsdp_config
+        return role_settings(self.config, role).fsdp_config
 
     def plan_schedule(self, role: str, optimizer_steps: int) -> None:
         """Tells the role's learning-rate schedule how many optimizer steps the run has."""

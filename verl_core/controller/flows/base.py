@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedTokenizerBase
 
 from verl_core.algorithms.loss import Loss, Need, Totals
 from verl_core.batch import Batch
 from verl_core.config.effective import settled, uses_rollout
-from verl_core.config.schema import ActorConfig, CriticConfig, RlxConfig
+from verl_core.config.model_roles import role_settings
+from verl_core.config.schema import RlxConfig
 from verl_core.controller.roles import Role
 from verl_core.controller.seeds import draw_seed
 from verl_core.tracking.timing import Timer
@@ -35,6 +37,10 @@ class Flow:
 
     def __init__(self, config: RlxConfig, roles: Mapping[str, Role]):
         self.config, self.roles = config, roles
+
+    def check(self, folder: str, tokenizer: PreTrainedTokenizerBase, sources: Collection[str]) -> None:
+        """Raises UserError where the flow cannot work with the model in `folder`, its tokenizer, or training rows of
+        these data sources; called before the first step."""
 
     async def prepare(self, batch: Batch, timer: Timer) -> Batch:
         """Adds what the roles say of a batch before any weight changes: log-probs, values."""
@@ -95,7 +101,7 @@ class Flow:
 
     async def epochs(self, role: Role, loss: Loss, batch: Batch, step: int, timer: Timer) -> dict[str, float]:
         """The role's optimizer steps on a batch: every mini-batch of every epoch."""
-        settings = settings_of(self.config, role.name)
+        settings = role_settings(self.config, role.name)
         seen: dict[str, list[float]] = defaultdict(list)
         first = True
         with timer.phase(f"update_{role.name}"):
@@ -120,13 +126,9 @@ class Flow:
             yield batch.select(torch.isin(batch.group_S, prompts).nonzero()[:, 0])
 
 
-def settings_of(config: RlxConfig, role: str) -> ActorConfig | CriticConfig:
-    return config.critic if role == "critic" else config.actor
-
-
 def optimizer_steps(config: RlxConfig, total_steps: int, role: str) -> int:
     """Optimizer steps a role takes in the whole run: what its learning-rate schedule spans."""
-    settings = settings_of(config, role)
+    settings = role_settings(config, role)
     mini_batches = -(-config.data.train_batch_size // settled(settings.ppo_mini_batch_size))
     per_step = mini_batches * settled(settings.ppo_epochs)
     return per_step * (total_steps - (critic_only_steps(config) if role == "actor" else 0))

@@ -109,8 +109,12 @@ class PolicyFlow(Flow):
         if self.policy_loss.positive_coef:
             batch.add(positive_S=right_answers(batch))
         batch.add(token_reward_N=token_rewards(batch, coef, kl_N))
-        compute_advantage(settled(self.config.algorithm.adv_estimator), batch, self.config.algorithm)
+        self.estimate(batch)
         return metrics
+
+    def estimate(self, batch: Batch) -> None:
+        """Adds advantages_N, and returns_N where a critic learns, from token_reward_N."""
+        compute_advantage(settled(self.config.algorithm.adv_estimator), batch, self.config.algorithm)
 
     def _kl_N(self, batch: Batch) -> Tensor:
         """KL from the reference, nats a token: estimated, or the whole vocabulary's."""

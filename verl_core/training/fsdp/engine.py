@@ -62,6 +62,7 @@ class FsdpEngine:
         group: dist.ProcessGroup | None = None,
         weights: bool = True,
         share_prompt: bool = False,
+        frozen: bool = False,
     ):
         """Loads `path` (None: model.path) and shards it over `group` (None: all ranks, or this process alone).
 
@@ -72,6 +73,7 @@ class FsdpEngine:
         weights=False: the folder's config is enough; parameters are not initialised before `load_state`. A base below
         an adapter (`model.lora_rank`) is read all the same, as no checkpoint holds it.
         share_prompt: what the sequences of a group begin with alike is computed once a micro-batch.
+        frozen: never trained, so stored in the type of computing.
         """
         self.role, self.platform, self.micro, self.group = role, platform, micro, group
         self.share_prompt = share_prompt
@@ -92,7 +94,8 @@ class FsdpEngine:
         load = load_value_model if kind == "value" else load_causal_lm
         adapts = model.lora_rank > 0 and kind == "causal_lm"
         reads = (weights or adapts) and (not dist.is_initialized() or dist.get_rank(group) == 0)
-        dtype = self.compute_dtype if adapts else stored  # what is not trained needs no better copy than it computes in
+        # what is not trained needs no better copy than it computes in
+        dtype = self.compute_dtype if adapts or frozen else stored
         self.model = load(model, path, dtype=dtype, device="cpu" if sharded else platform.device, weights=reads)
         transformer = self.model.body if isinstance(self.model, ValueModel) else self.model
         if model.use_liger:

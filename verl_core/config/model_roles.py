@@ -1,0 +1,69 @@
+"""Roles beside actor, reference and critic: teachers, and the language model that PRIME trains to judge tokens."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from verl_core.config.algorithms import POLICY_FLOW
+from verl_core.config.catalogue import entry
+from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, RlxConfig, TeacherModelConfig
+
+BUILTIN = "builtin:"
+AFTER = "after"
+"""Folder below a warmed-up model's with the model as it was after a phase, by the phase's name."""
+
+
+def teachers(config: RlxConfig) -> dict[str, TeacherModelConfig]:
+    """The teachers by role; none where the algorithm learns from none."""
+    taught = "teacher" in entry("algorithm", config.algorithm.name).needs
+    return {f"teacher_{name}": own for name, own in config.distillation.teacher_models.items()} if taught else {}
+
+
+def trains_process_rewards(config: RlxConfig) -> bool:
+    """Whether a language model learns beside the actor what single tokens are worth."""
+    return "process_rewards" in entry("algorithm", config.algorithm.name).needs
+
+
+def estimates_advantages(config: RlxConfig) -> bool:
+    """Whether an advantage estimator makes of rewards what the run learns from."""
+    algorithm = entry("algorithm", config.algorithm.name)
+    if teachers(config):
+        return config.distillation.use_task_rewards
+    return algorithm.where in (None, POLICY_FLOW) and "dataset" not in algorithm.needs
+
+
+def role_settings(config: RlxConfig, role: str) -> ActorConfig | CriticConfig:
+    """How a role of an effective configuration computes and is trained: its own section, or the actor's with what is
+    its own. A teacher is cut over its whole pool, whatever the actor is."""
+    actor, teacher, prime = config.actor, config.teacher, config.algorithm.prime
+    if role == "critic":
+        return config.critic
+    if role == "reward_model" and trains_process_rewards(config):
+        return replace(actor, pool=prime.pool or actor.pool, optim=prime.optim)
+    if role in teachers(config):
+        compute = actor.fsdp_config
+        return ActorConfig(
+            pool=teacher.pool or actor.pool,
+            ppo_micro_batch_size_per_gpu=teacher.log_prob_micro_batch_size_per_gpu,
+            ppo_max_token_len_per_gpu=teacher.log_prob_max_token_len_per_gpu,
+            fsdp_config=FsdpConfig(
+                dtype=compute.dtype,
+                use_torch_compile=compute.use_torch_compile,
+                param_offload=teacher.param_offload,
+            ),
+        )
+    return actor
+
+
+def model_of(config: RlxConfig, role: str, folder: str) -> str:
+    """The folder or hub name that a role's weights start from; `folder` is model.path's."""
+    if (teacher := teachers(config).get(role)) is not None:
+        path = str(teacher.model_path)
+        return str(Path(folder, AFTER, path.partition("/")[2])) if path.startswith(BUILTIN) else path
+    own = role == "critic" and config.critic.model.path != config.model.path
+    return str(config.critic.model.path) if own else folder
+
+
+def taught_phases(config: RlxConfig) -> set[str]:
+    """Phases of the warm-up after which the builtin model is a teacher."""
+    paths = [str(teacher.model_path) for teacher in teachers(config).values()]
+    return {path.partition("/")[2] for path in paths if path.startswith(BUILTIN)}
