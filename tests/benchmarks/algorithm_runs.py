@@ -75,7 +75,8 @@ class Runs:
 
 
 def draw(runs: dict[str, list[Path]], out: Path) -> None:
-    """Sampled reward and held-out accuracy by step: the mean over the seeds, shaded from the lowest to the highest."""
+    """Reward of all sampled answers and held-out accuracy by step: mean over the seeds, shaded from the lowest to the
+    highest."""
     from matplotlib.figure import Figure
 
     from verl_core.tracking.curves import load_run
@@ -87,7 +88,7 @@ def draw(runs: dict[str, list[Path]], out: Path) -> None:
         loaded = [load_run(folder) for folder in folders]
         colour, style = COLOURS[index % len(COLOURS)], ("-", "--")[index // len(COLOURS) % 2]
         for axes, curves in (
-            (reward, [run.curve("critic/score/mean") for run in loaded]),
+            (reward, [run.curve("filter_groups/score/mean") or run.curve("critic/score/mean") for run in loaded]),
             (held_out, [run.validation for run in loaded]),
         ):
             at_step = list(zip(*(curve.values for curve in curves), strict=True))
