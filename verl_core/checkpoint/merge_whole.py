@@ -63,9 +63,9 @@ def architecture(folder: Path, role: str) -> PreTrainedModel:
     trust = any(folder.glob("*.py"))
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust)
-        auto = AutoModelForCausalLM
-        if _has_value_head(role, config.architectures):
-            auto, config.num_labels = AutoModelForTokenClassification, 1
+        if valued := _has_value_head(role, config.architectures):
+            config.num_labels = 1
+        auto = AutoModelForTokenClassification if valued else AutoModelForCausalLM
         with torch.device("meta"):
             return auto.from_config(config, trust_remote_code=trust)
     except (OSError, ValueError, KeyError) as error:

@@ -74,7 +74,8 @@ class Template:
         text, learned = self._text(messages, False), []
         for turn in range(first, len(messages)):
             if messages[turn]["role"] == "assistant":
-                before, until = self._text(messages[:turn], True), self._text(messages[: turn + 1], False)
+                before = self._text(messages[:turn], True)
+                until = self._text(messages[: turn + 1], False) if turn + 1 < len(messages) else text
                 if not (until.startswith(before) and text.startswith(until)):
                     raise Unmaskable(
                         f"renders message {turn} otherwise than the model would be asked for it: it rewrites earlier "
