@@ -110,6 +110,10 @@ from verl_core.config.typed import leaf_types
             ["actor.use_kl_loss=true", "algorithm.use_kl_in_reward=true", "actor.kl_loss_coef=0"],
             "kl_loss_coef=0.*: of the KL in loss and in reward this one is 0",
         ),
+        (
+            ["actor.use_kl_loss=true", "algorithm.use_kl_in_reward=true", "algorithm.kl_ctrl.kl_coef=0"],
+            "kl_ctrl.kl_coef=0.*: of the KL in loss and in reward this one is 0",
+        ),
         (["critic.loss_agg_mode=mean"], "expected one of token-mean"),
         (["trainer.experiment_name=../../x"], r"trainer.experiment_name='../../x' .command line.: .*one folder"),
         (["trainer.experiment_name=a/b"], "one folder"),
@@ -170,6 +174,7 @@ def test_what_looks_alike_and_is_right():
         ),
         (["actor.kl_loss_coef=0.1"], "actor.use_kl_loss=true"),
         (["ref.log_prob_micro_batch_size_per_gpu=1"], "actor.use_kl_loss=true or"),
+        (["critic.enable=true"], "algorithm.adv_estimator=gae"),
         (["critic.optim.lr=1e-5"], "algorithm.adv_estimator=gae"),
         (["trainer.critic_warmup=3"], "algorithm.adv_estimator=gae"),
         (["algorithm.gamma=0.9"], "algorithm.adv_estimator=gae or reinforce_plus_plus"),

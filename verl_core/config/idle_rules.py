@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from verl_core.config.catalogue import entry, names
-from verl_core.config.effective import get, kl_terms, strategies, uses_reference, uses_rollout
+from verl_core.config.effective import advantage_needs, get, kl_terms, strategies, uses_reference, uses_rollout
 from verl_core.config.loss_terms import FULL_KL
-from verl_core.config.preferences import prefers
 from verl_core.config.model_roles import estimates_advantages, teachers, trains_process_rewards
+from verl_core.config.preferences import prefers
 from verl_core.config.schema import PoolConfig, RlxConfig, ValKwargs
 
 _PRESET_KEYS = {key for name in names("algorithm") for key in (entry("algorithm", name).options or ())}
@@ -17,6 +17,7 @@ _CORRECTION = "algorithm.rollout_correction"
 _OF_POLICY_LOSS = (
     *("actor.clip_ratio", "actor.clip_ratio_low", "actor.clip_ratio_high", "actor.clip_ratio_c"),
     *("actor.tau_pos", "actor.tau_neg", "actor.policy_loss.", "actor.loss_agg_mode", "actor.loss_scale_factor"),
+    "actor.positive_lm_coef",
     *("actor.entropy_coeff", "actor.entropy_ctrl.", "actor.use_kl_loss", "actor.kl_loss_coef", "actor.kl_loss_type"),
     *("algorithm.use_kl_in_reward", "algorithm.use_pf_ppo", f"{_CORRECTION}."),
 )
@@ -106,9 +107,7 @@ def _optimizer_rules(section: str) -> list[Rule]:
     ]
 
 
-def _catalogue_rules(
-    kind: str, chosen: str, keys: tuple[str, ...], where: Condition = lambda c: True
-) -> list[Rule]:
+def _catalogue_rules(kind: str, chosen: str, keys: tuple[str, ...], where: Condition = lambda c: True) -> list[Rule]:
     """Keys that only some entries of a kind read, for configurations in which it matters."""
 
     def idle(c: RlxConfig, key: str) -> bool:
@@ -201,6 +200,11 @@ RULES = [
         "algorithm.adv_estimator=gae",
         besides=("critic.enable",),
         also=("critic.enable",),
+    ),
+    Rule(  # it would be trained and nobody would read its values
+        ("critic.enable",),
+        lambda c: c.critic.enable and "critic" not in advantage_needs(c),
+        "algorithm.adv_estimator=gae",
     ),
     Rule(
         ("algorithm.kl_ctrl.kl_coef", "algorithm.kl_ctrl.type", "algorithm.kl_penalty"),
