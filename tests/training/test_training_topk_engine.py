@@ -20,7 +20,10 @@ CUTS = [
 ]
 
 
-@pytest.fixture(scope="module", params=["qwen3", "gemma2"])  # tied; not tied, and with a soft cap
+SOFT_CAPPED = pytest.param("gemma2", marks=pytest.mark.slow)
+
+
+@pytest.fixture(scope="module", params=["qwen3", SOFT_CAPPED])
 def folder(request, tmp_path_factory):
     return write_model(tmp_path_factory.mktemp("model"), request.param)
 
@@ -61,6 +64,7 @@ def test_full_kl_equals_float64(folder, options):
     assert all(torch.equal(x, now[name]) for name, x in engine.named_weights())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [ForwardKl(), FullKl()], ids=["given", "kl"])
 @pytest.mark.parametrize("options", CUTS)
 def test_a_step_does_not_depend_on_how_rows_are_cut(qwen3, loss, options):
