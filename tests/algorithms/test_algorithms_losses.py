@@ -256,9 +256,8 @@ def test_first_update_on_policy_is_the_policy_gradient():
 
 
 def actor(**fields) -> ActorConfig:
-    return ActorConfig(
-        **({"loss_agg_mode": "token-mean", "use_kl_loss": False, "policy_loss": PolicyLossConfig("vanilla")} | fields)
-    )
+    presets = {"loss_agg_mode": "token-mean", "use_kl_loss": False, "positive_lm_coef": 0.0}
+    return ActorConfig(**presets | {"policy_loss": PolicyLossConfig("vanilla")} | fields)
 
 
 def test_policy_loss_from_config():

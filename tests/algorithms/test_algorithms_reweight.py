@@ -49,9 +49,9 @@ def test_what_has_no_weight_is_not_drawn():
 
 
 def test_draws_follow_the_weights():
-    """9, 1 and 1 of 11 parts: the first answer 0.818 of the time; six standard errors are 0.03."""
-    drawn = torch.cat([draw(batch(), seed=seed)["row_S"][:3] for seed in range(2000)])
-    assert (drawn == 0).double().mean().item() == pytest.approx(9 / 11, abs=0.03)
+    """9, 1 and 1 of 11 parts: the first answer 0.818 of the time; six standard errors are 0.07."""
+    drawn = torch.cat([draw(batch(), seed=seed)["row_S"][:3] for seed in range(400)])
+    assert (drawn == 0).double().mean().item() == pytest.approx(9 / 11, abs=0.07)
 
 
 def test_the_seed_decides():

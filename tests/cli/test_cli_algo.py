@@ -7,18 +7,19 @@ import pytest
 from rlx.commands import algo
 from verl_core.config.catalogue import KINDS, entry, names
 
-SHOWN = ("algorithm", "advantage", "policy_loss", "aggregation", "kl")
+SHOWN = algo.KINDS
 BUILT = [(kind, name) for kind in SHOWN for name in names(kind, built=True)]
 LABELS = (*SHOWN, "about", "formula", "needs", "presets", "key", "chosen by")
 
 
-def test_ls_has_every_name_and_marks_what_comes_later(rlx):
+def test_ls_has_every_name_and_marks_what_comes_later(rlx, capsys):
     listed = json.loads(rlx("algo", "ls", "--json").stdout)
     found = {(row["kind"], row["name"]): row for row in listed}
     for kind in SHOWN:
         for name in names(kind):
             assert found[kind, name]["built"] == entry(kind, name).built, name
-    words = rlx("algo", "ls").stdout.split()
+    algo.ls(as_json=False)
+    words = capsys.readouterr().out.split()
     starred = {name for kind in SHOWN for name in names(kind) if f"{name}*" in words}
     assert starred == {name for kind in SHOWN for name in names(kind) if not entry(kind, name).built}
 
@@ -48,8 +49,9 @@ def test_show_prints_formula_needs_and_keys_of_every_name(kind, name, capsys):
     assert sorted(shown) == sorted({*entry(kind, name).keys, *presets})
 
 
-def test_the_formula_of_an_algorithm_is_that_of_its_parts(rlx):
-    row = json.loads(rlx("algo", "show", "dr_grpo", "--json").stdout)[0]
+def test_the_formula_of_an_algorithm_is_that_of_its_parts(capsys):
+    algo.show("dr_grpo", as_json=True)
+    row = json.loads(capsys.readouterr().out)[0]
     parts = entry("advantage", "grpo").formula, entry("policy_loss", "vanilla").formula
     assert row["formula"] == "A = {}; loss = {}".format(*parts) and row["chosen_by"] == ["algorithm.name"]
 
