@@ -1,18 +1,24 @@
 """Real runs of the real command on the builtin model, made small."""
 
+import asyncio
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
+from rlx import rundir
 from tests.conftest import command_variables
 from verl_core.config.compose import resolve
 from verl_core.config.effective import effective
+from verl_core.controller.run import Run
+from verl_core.controller.trainer import train
 from verl_core.controller.warmup import warm_up
+from verl_core.tracking.records import RunRecords
 
 Records = list[dict]
 
@@ -67,6 +73,33 @@ def start(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
         )
 
     return popen
+
+
+@pytest.fixture
+def train_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Records]:
+    """`rlx train` without a process of its own: `train_here(words, until=1)` stops before the second step."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(words: list[str], until: int | None = None, resume: bool = False) -> Records:
+        _, profile, *keys = words
+        resolved = resolve(profile, keys)
+        run_dir = rundir.start(resolved, resume, environment="")
+        config = effective(resolved.config)
+
+        async def work() -> None:
+            def stopped() -> bool:
+                return made.progress.step == until
+
+            async with AsyncExitStack() as stack:
+                made = Run(config, RunRecords(run_dir), config.model.path, resume, False, stopped)
+                await made.start(stack, print)
+                await train(made)
+                made.finish(0, "finished")
+
+        asyncio.run(work())
+        return records(run_dir)
+
+    return run
 
 
 def records(run_dir: Path) -> Records:

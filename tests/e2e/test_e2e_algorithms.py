@@ -1,22 +1,14 @@
 """Every policy-gradient algorithm and every option of its loss runs for a few steps, and goes on after a stop as if
 there had been none. One of a family is started by the real command, all of them in the process of the tests."""
 
-import asyncio
 from collections.abc import Callable
-from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 
-from rlx import rundir
 from tests.e2e.conftest import Records, records, run_dir_of
 from verl_core.config.algorithms import POLICY_FLOW
 from verl_core.config.catalogue import entry, names
-from verl_core.config.compose import resolve
-from verl_core.config.effective import effective
-from verl_core.controller.run import Run
-from verl_core.controller.trainer import train
-from verl_core.tracking.records import RunRecords
 from verl_core.tracking.registry import check_known
 
 EXTRA = {
@@ -77,33 +69,6 @@ def words(small, tmp_path: Path) -> Callable[[str], list[str]]:
         return [*small("smoke", steps=2, **keys), *EXTRA[name]]
 
     return made
-
-
-@pytest.fixture
-def train_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Records]:
-    """`rlx train` without a process of its own: `train_here(words, until=1)` stops before the second step."""
-    monkeypatch.chdir(tmp_path)
-
-    def run(words: list[str], until: int | None = None, resume: bool = False) -> Records:
-        _, profile, *keys = words
-        resolved = resolve(profile, keys)
-        run_dir = rundir.start(resolved, resume, environment="")
-        config = effective(resolved.config)
-
-        async def work() -> None:
-            def stopped() -> bool:
-                return made.progress.step == until
-
-            async with AsyncExitStack() as stack:
-                made = Run(config, RunRecords(run_dir), config.model.path, resume, False, stopped)
-                await made.start(stack, print)
-                await train(made)
-                made.finish(0, "finished")
-
-        asyncio.run(work())
-        return records(run_dir)
-
-    return run
 
 
 def test_each_algorithm_has_a_run_here():
