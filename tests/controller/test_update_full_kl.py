@@ -8,6 +8,7 @@ import torch
 
 from tests.controller.controller_tiny import answers, one_rank, tiny_config, tiny_model
 from verl_core.algorithms.loss import Need
+from verl_core.controller.accounting import costs_of
 from verl_core.controller.flows import PolicyFlow
 from verl_core.controller.roles import Role
 from verl_core.tracking.timing import Timer
@@ -58,6 +59,14 @@ def test_in_the_reward_each_token_pays_its_own(model: Path, from_engine):
     mean = (batch.sum_S(kl_N) / batch.sum_S(mask_N)).mean()
     assert metrics["actor/reward_kl_penalty"] == pytest.approx(float(mean), rel=1e-4) and mean > 1e-3
     assert torch.equal(batch["old_logp_N"], batch["rollout_logp_N"]) == from_engine
+
+
+@pytest.mark.parametrize(("keys", "phase"), [(LOSS, "update_actor"), (REWARD, "old_log_prob")])
+def test_the_references_pass_counts_in_the_phase_that_makes_it(model: Path, keys, phase):
+    plain, full = (costs_of(tiny_config("smoke", *KEYS, *own), "actor", str(model)) for own in ([], keys))
+    for name in ("update_actor", "old_log_prob"):
+        more = full.of(name).sequence(9, 5) - plain.of(name).sequence(9, 5)
+        assert more == (plain.of("ref").sequence(9, 5) if name == phase else 0)
 
 
 def test_beside_an_estimate_the_reference_log_probs_are_there(model: Path):

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from verl_core.config.effective import learner
+from verl_core.config.effective import kl_terms, learner
 from verl_core.config.errors import UserError
+from verl_core.config.loss_terms import FULL_KL
 from verl_core.config.model_roles import model_of, teachers
 from verl_core.config.schema import RlxConfig
 from verl_core.planning.flops import Flops
@@ -32,6 +33,8 @@ MFU = {  # phase -> name below perf/mfu/; veRL's where it has one
     "reward_model": "reward_model_infer",
 }
 
+WHOLE_KL = {"actor.kl_loss_type": "update_actor", "algorithm.kl_penalty": "old_log_prob"}  # phases that compute it
+
 
 @dataclass(frozen=True)
 class Costs:
@@ -39,9 +42,12 @@ class Costs:
 
     forward: Flops
     update: Flops
+    with_reference: frozenset[str] = frozenset()
+    """Phases in which the reference goes through its layers as well."""
 
     def of(self, phase: str) -> Flops:
-        return self.update if phase.startswith("update_") else self.forward
+        own = self.update if phase.startswith("update_") else self.forward
+        return own + self.forward if phase in self.with_reference else own
 
 
 def costs_of(config: RlxConfig, role: str, folder: str) -> Costs | None:
@@ -55,9 +61,11 @@ def costs_of(config: RlxConfig, role: str, folder: str) -> Costs | None:
         return None
     forward = Flops.forward(shape, head=role != "critic" and learner(config) == "actor")
     adapted = role == "actor" and config.model.lora_rank
+    full = [WHOLE_KL[key] for key, kind in kl_terms(config).items() if role == "actor" and kind == FULL_KL]
     return Costs(
         forward,
         forward.update(shape.lora_params(config.model.lora_rank, config.model.target_modules) if adapted else None),
+        frozenset(full),
     )
 
 

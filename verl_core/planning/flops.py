@@ -48,6 +48,16 @@ class Flops:
             window=self.window,
         )
 
+    def __add__(self, other: Flops) -> Flops:
+        """Of two passes through models of one shape."""
+        return Flops(
+            token=self.token + other.token,
+            answer=self.answer + other.answer,
+            pair=self.pair + other.pair,
+            windowed_pair=self.windowed_pair + other.windowed_pair,
+            window=self.window,
+        )
+
     def sequence(self, length: int, answers: int) -> float:
         """Of a sequence of `length` tokens, the distribution of `answers` of which is wanted. Attention is causal: half
         of the square, and of a window's band what lies in the sequence."""
