@@ -242,6 +242,20 @@ def test_equal_rewards_are_exactly_no_signal(name, reward):
     assert not compute_advantage(name, batch, config())["advantages_N"].any()
 
 
+@pytest.mark.parametrize("name", sorted(set(GROUPED) - {"optimal_token_baseline", "tir_optimal_token_baseline"}))
+def test_equal_answers_with_a_kl_in_the_reward_are_exactly_no_signal(name):
+    """Sums of token rewards fill a float64, so that seven of them over seven are not one of them. The other group's
+    answers differ; gpg makes up for the seven that do not."""
+    batch = complete(batch_of([[1] * 3] * 9, [0] * 7 + [1] * 2, reward_S=[1.0] * 9))
+    batch.add(token_reward_N=torch.tensor([-4e-9, -1e-5, 1.0] * 8 + [0.0] * 3))
+    for t in batch["trajectory_blob"]:
+        t.reward_parts["format"] = 0.0
+    out = compute_advantage(name, batch, config(norm_adv_by_std_in_grpo=False))["advantages_N"]
+    assert not out[:21].any()
+    if name == "gpg":
+        assert out[21:].tolist() == pytest.approx([9 / 2 / 2] * 3 + [-9 / 2 / 2] * 3, rel=2e-5)
+
+
 @pytest.mark.parametrize("name", EXPECTED)
 def test_nearly_equal_rewards_keep_their_digits(name):
     """1.00000 and 1.00001 differ by 168 steps of float32; a float32 mean would lose a good part of them."""

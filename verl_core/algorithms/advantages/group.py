@@ -57,11 +57,11 @@ def rloo(batch: Batch, reward_S: Tensor) -> Tensor:
 def opo(batch: Batch, reward_S: Tensor) -> Tensor:
     """Reward less the group's mean weighted by length in produced tokens, sum(l r) / sum(l): the baseline of least
     variance where a gradient's squared norm grows with length (OPO, arXiv 2505.23585)."""
-    reward_S, length_S = reward_S.double(), batch.sum_S(batch["mask_N"]).double()
-    zero_P = reward_S.new_zeros(batch.P)
+    below_S, length_S = below_best(batch, reward_S), batch.sum_S(batch["mask_N"]).double()
+    zero_P = below_S.new_zeros(batch.P)
     total_P = zero_P.index_add(0, batch.group_S, length_S)
-    baseline_P = zero_P.index_add(0, batch.group_S, length_S * reward_S) / total_P.clamp(min=1)
-    return on_tokens(batch, reward_S - baseline_P[batch.group_S])
+    baseline_P = zero_P.index_add(0, batch.group_S, length_S * below_S) / total_P.clamp(min=1)
+    return on_tokens(batch, below_S - baseline_P[batch.group_S])
 
 
 def gpg(batch: Batch, reward_S: Tensor) -> Tensor:
@@ -82,9 +82,17 @@ def standardised(batch: Batch, reward_S: Tensor, norm_by_std: bool = True) -> Te
 
 def centred(batch: Batch, reward_S: Tensor) -> Tensor:
     """Rewards less their group's mean. Shape [S], float64."""
+    below_S = below_best(batch, reward_S)
+    sum_P = below_S.new_zeros(batch.P).index_add(0, batch.group_S, below_S)
+    return below_S - sum_P[batch.group_S] / group_size(batch)
+
+
+def below_best(batch: Batch, reward_S: Tensor) -> Tensor:
+    """Rewards less the best of their group: exactly 0 where all are equal, which a mean of them need not be. Shape [S],
+    float64."""
     reward_S = reward_S.double()
-    sum_P = reward_S.new_zeros(batch.P).index_add(0, batch.group_S, reward_S)
-    return reward_S - sum_P[batch.group_S] / group_size(batch)
+    best_P = reward_S.new_zeros(batch.P).scatter_reduce(0, batch.group_S, reward_S, "amax", include_self=False)
+    return reward_S - best_P[batch.group_S]
 
 
 def group_std(batch: Batch, reward_S: Tensor) -> Tensor:
