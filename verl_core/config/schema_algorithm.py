@@ -70,7 +70,7 @@ class AlgorithmConfig:
     use_kl_in_reward: bool | None = None
     """Subtract kl_ctrl.kl_coef * KL from the token rewards; null: the preset's."""
     kl_penalty: Literal["kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "full"] = "kl"
-    """KL estimator of the reward penalty."""
+    """KL estimator of the reward penalty; full: the KL itself, over the whole vocabulary."""
     kl_ctrl: KlCtrlConfig = field(default_factory=KlCtrlConfig)
     """KL coefficient in the reward."""
     filter_groups: FilterGroupsConfig = field(default_factory=FilterGroupsConfig)

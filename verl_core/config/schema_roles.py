@@ -169,7 +169,7 @@ class ActorConfig:
         "kl+", "k1+", "abs+", "mse+", "k2+", "low_var_kl+", "k3+",
         "full",
     ] = "low_var_kl"  # fmt: skip
-    """KL estimator, http://joschu.net/blog/kl-approx.html."""
+    """KL estimator, http://joschu.net/blog/kl-approx.html; full: the KL itself, over the whole vocabulary."""
     grad_clip: float = 1.0
     """Largest gradient norm (> 0)."""
     share_prompt: bool = False
