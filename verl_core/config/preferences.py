@@ -105,7 +105,7 @@ def register_preferences() -> None:
         f"{online}:SpinFlow",
         ("demonstration",),
         "dpo",
-        {"beta": 0.1, "ref_update_freq": 1},
+        {"beta": 0.1, "ref_update_freq": 10},
         "Self-play: the demonstration against one's own answer (arXiv 2401.01335).",
     )
 

@@ -61,8 +61,8 @@ class PreferenceLoss:
         loss = loss_X.sum() / max(totals.groups if self.whole_groups else totals.sequences, 1)
         reward_S = self.options.beta * (answers.ratio_S if self.has_reference else answers.mean_logp_S)
         return loss, {
-            "actor/rewards/chosen": mean_of(reward_S[answers.chosen_S]),
-            "actor/rewards/rejected": mean_of(reward_S[~answers.chosen_S]),
+            "actor/rewards/chosen": mean_of(reward_S[answers.win_S > 0.5]),
+            "actor/rewards/rejected": mean_of(reward_S[answers.win_S < 0.5]),
             "actor/rewards/margin": mean_of(margin_X),
             "actor/rewards/accuracy": mean_of((margin_X > 0).float()),
         }
