@@ -93,8 +93,18 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("actor/rewards/ties", "share", "prompts left out because all of their answers have one reward"),
         Metric("val/margin/<data_source>", "", "<role>/rewards/margin of the held-out pairs, or answers"),
     ),
+    "Distillation": (
+        Metric("distillation/loss", "nats", "the KL to the teacher as `distillation.loss_mode` has it, a token"),
+        Metric("distillation/reverse_kl", "nats", "mean log-prob of sampled tokens, student's less teacher's"),
+        Metric("distillation/teacher_logp", "nats", "mean log-prob of the sampled tokens under the teacher"),
+        Metric("distillation/topk_mass", "share", "what the teacher's `distillation.topk` likeliest tokens have of it"),
+        Metric("distillation/{reverse_kl,teacher_logp,topk_mass}/<teacher>", "", "the same of one of several teachers"),
+    ),
     "Reward model": (
         Metric("reward_model/loss", "nats", "the whole loss"),
+        Metric("reward_model/accuracy", "share", "prime: answers that it judges as the scorer does"),
+        Metric("reward_model/process_reward", "nats", "prime: mean process reward of the produced tokens"),
+        Metric("reward_model/kept_prompts", "share", "prime: prompts within the accuracy bounds"),
         Metric("reward_model/rewards/{chosen,rejected}", "reward", "mean of the answers of either side of the pairs"),
         Metric("reward_model/rewards/margin", "reward", "mean of the chosen answer's less the rejected one's"),
         Metric("reward_model/rewards/accuracy", "share", "pairs whose chosen answer has the larger reward"),
@@ -177,6 +187,8 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("timing_s/old_log_prob", "s", "old log-probs recomputed by the trainer (`rollout.old_log_prob`)"),
         Metric("timing_s/ref", "s", "log-probs of the reference"),
         Metric("timing_s/values", "s", "values of the critic"),
+        Metric("timing_s/teacher", "s", "log-probs of the teachers"),
+        Metric("timing_s/reward_model", "s", "log-probs of prime's reward model and of its reference"),
         Metric("timing_s/adv", "s", "advantages"),
         Metric("timing_s/update_{actor,critic,reward_model}", "s", "optimizer steps"),
         Metric("timing_s/update_weights", "s", "new weights to the rollout engine"),
@@ -184,7 +196,8 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("timing_s/save_checkpoint", "s", "the checkpoint saved after the step before"),
         Metric("timing_s/step", "s", "the whole step, wall clock"),
         Metric(
-            "timing_per_token_ms/{gen,old_log_prob,ref,values,adv,update_actor,update_critic,update_reward_model}",
+            "timing_per_token_ms/{gen,old_log_prob,ref,values,teacher,reward_model,adv,update_actor,update_critic,"
+            "update_reward_model}",
             "ms",
             "a phase's time over its tokens: produced ones for gen, all for the others",
         ),
@@ -199,10 +212,11 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
             "the phase's time; null where the peak is not known",
         ),
         Metric("perf/mfu/{actor_infer,ref,values}", "share", "the same of the passes old_log_prob, ref and values"),
+        Metric("perf/mfu/{teacher,reward_model_infer}", "share", "the same of the passes teacher and reward_model"),
         Metric(
             "perf/memory/<phase>/peak_gb",
             "GiB",
-            "most that was allocated within rollout, old_log_prob, ref, values, update_critic, update_actor, push or "
+            "most that was allocated within rollout, old_log_prob, ref, values, teacher, update_<role>, push or "
             "checkpoint (the one after the step before), on the rank that had most; on a CPU all resident memory",
         ),
         Metric("perf/memory/<phase>/resident_gb", "GiB", "what was still allocated after it"),
