@@ -17,14 +17,15 @@ from verl_core.algorithms.loss import Need, Totals
 from verl_core.algorithms.losses import PolicyLoss, ValueLoss
 from verl_core.algorithms.policy_loss import Options
 from verl_core.config import catalogue
+from verl_core.config.loss_terms import FULL_KL
 
 OPTIONS = Options(low=0.2, high=0.28, c=1.6, tau_pos=0.9, tau_neg=1.3, ppo_kl_coef=0.4, dro_beta=0.7)
 SCALE = 7.0
 POLICY_LOSSES = catalogue.names("policy_loss", built=True)
-KL_NAMES = [name for name in catalogue.names("kl", built=True) if name != "full"]  # which reads the whole vocabulary
+KL_NAMES = catalogue.names("kl", built=True)
 MODES = catalogue.names("aggregation", built=True)
-OUTPUTS = {Need.LOGP: "logp", Need.ENTROPY: "entropy", Need.VALUES: "value"}
-COLUMNS = ("logp", "entropy", "value", "old_logp", "ref_logp", "advantages", "values", "returns", "selected")
+OUTPUTS = {Need.LOGP: "logp", Need.ENTROPY: "entropy", Need.VALUES: "value", Need.FULL_KL: "full_kl"}
+COLUMNS = (*OUTPUTS.values(), "old_logp", "ref_logp", "advantages", "values", "returns", "selected")
 Row = dict[str, list]
 
 
@@ -41,7 +42,8 @@ def policy(name: str, row: Row, held: Row) -> list[float]:
 
 
 def with_kl(name: str, row: Row, held: Row) -> list[float]:
-    kls = paper.kl(name, row["logp"], held["logp"], row["ref_logp"])
+    """`full` comes from the engine, which has it from the whole vocabulary (tests/training)."""
+    kls = row["full_kl"] if name == FULL_KL else paper.kl(name, row["logp"], held["logp"], row["ref_logp"])
     return [a + 0.3 * b for a, b in zip(policy("vanilla", row, held), kls, strict=True)]
 
 
@@ -69,7 +71,7 @@ def example(seed: int = 3):
     near = lambda: 0.5 * torch.randn(batch.N, generator=g, dtype=torch.float64)  # noqa: E731
     batch.add(old_logp_N=batch["old_logp_N"] - 0.01)
     logp_N = (batch["old_logp_N"] + near()).clamp(max=-0.005)
-    return batch.add(logp_N=logp_N, entropy_N=near().abs(), value_N=batch["values_N"] + near())
+    return batch.add(logp_N=logp_N, entropy_N=near().abs(), full_kl_N=near().abs(), value_N=batch["values_N"] + near())
 
 
 def run(loss, batch, totals=None):
@@ -101,7 +103,7 @@ def slopes(subject: Subject, batch, mode: str, need: Need, step: float = 1e-6) -
 
 def test_every_name_has_its_formula():
     assert set(paper.LOSSES) == set(POLICY_LOSSES)
-    assert all(paper.kl(name, [-1.0], [-1.0], [-1.0]) == [0.0] for name in KL_NAMES)
+    assert all(paper.kl(name, [-1.0], [-1.0], [-1.0]) == [0.0] for name in KL_NAMES if name != FULL_KL)
     assert all(paper.aggregate([[1.0]], mode, 1.0) == 1.0 for mode in MODES)
 
 
