@@ -203,7 +203,7 @@ RULES = [
     ),
     Rule(  # it would be trained and nobody would read its values
         ("critic.enable",),
-        lambda c: c.critic.enable and "critic" not in advantage_needs(c),
+        lambda c: bool(c.critic.enable) and "critic" not in advantage_needs(c),
         "algorithm.adv_estimator=gae",
     ),
     Rule(
