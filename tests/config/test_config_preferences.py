@@ -19,7 +19,7 @@ DPO, ONLINE = "smoke-dpo", "smoke-online-dpo"
         (DPO, [f"{SECTION}.loss=dop"], r"expected one of dpo.*did you mean dpo"),
         (DPO, ["algorithm.name=simpo", f"{SECTION}.loss=ipo"], r"preference.loss=ipo .*simpo .*has no reference"),
         (DPO, ["algorithm.name=kto", f"{SECTION}.loss=dpo"], r"kto .*may read answers without a partner"),
-        (DPO, ["algorithm.name=orpo", f"{SECTION}.loss=simpo"], rf"set {SECTION}.beta: .*orpo"),
+        ("smoke", ["algorithm.name=orpo", f"{SECTION}.loss=simpo"], rf"set {SECTION}.beta: .*orpo"),
         ("smoke-sppo", [f"{SECTION}.loss=dpo"], r"sppo .*compares all answers of a group; online_dpo"),
         (ONLINE, ["rollout.n=1"], r"rollout.n=1 .*online_dpo compares"),
         ("smoke-spin", ["rollout.n=4"], r"rollout.n=4 .*sets one answer against the demonstration"),

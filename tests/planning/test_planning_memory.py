@@ -19,7 +19,7 @@ from verl_core.planning.host import checkpoint_bytes
 from verl_core.planning.plan import shapes_of
 from verl_core.planning.roles import Role
 from verl_core.planning.system import System, system_of
-from verl_core.planning.work import Micro, Work, cut
+from verl_core.planning.work import Micro, Work, cut, work_of
 
 WORDS = [
     "data.train_batch_size=8",
@@ -40,6 +40,16 @@ def test_shared_prompts_count_once_a_group():
     assert [shared.fitting(tokens) for tokens in (15, 16, 45, 46, 62, 92, 138)] == [0, 1, 3, 4, 5, 8, 12]
     assert cut(shared, 32, None, 46) == Micro(46, 46, 8)
     assert cut(shared, 32, None, 5) == Micro(16, 5, 32)  # a sequence beyond the budget is refused elsewhere
+
+
+def test_pairs_are_never_cut():
+    """Two sequences of 6 + 10 tokens, whatever a micro-batch is meant to hold."""
+    pairs = Work(8, 2, 6, 10, least=2)
+    assert cut(pairs, 16, 1, None) == Micro(32, 20, 8)
+    assert cut(pairs, 16, None, 20) == Micro(32, 32, 8)
+    assert cut(pairs, 16, None, 64) == Micro(64, 64, 4)
+    words = ["smoke-dpo", "smoke-rm", "smoke-sft", "smoke-sppo", "smoke-online-dpo"]
+    assert [work_of(effective(resolve(profile).config)).least for profile in words] == [2, 2, 1, 1, 2]
 
 
 def test_shared_prompts_take_less_time_and_memory(model):

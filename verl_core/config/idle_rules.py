@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from functools import partial
 
 from verl_core.config.catalogue import entry, names
-from verl_core.config.effective import advantage_needs, get, kl_terms, strategies, uses_reference, uses_rollout
+from verl_core.config.effective import (
+    advantage_needs,
+    answers_a_row,
+    get,
+    kl_terms,
+    strategies,
+    uses_reference,
+    uses_rollout,
+)
 from verl_core.config.loss_terms import FULL_KL
 from verl_core.config.model_roles import estimates_advantages, teachers, trains_process_rewards
 from verl_core.config.preferences import prefers
@@ -149,7 +157,6 @@ RULES = [
             "algorithm.adv_estimator",
             "algorithm.filter_groups.",
             "algorithm.rollout_correction.",
-            "actor.share_prompt",
         ),
         lambda c: not uses_rollout(c),
         "algorithm.name=grpo or another that generates",
@@ -157,6 +164,11 @@ RULES = [
     *_back_end_rules("actor"),
     *_back_end_rules("critic"),
     Rule(("actor.share_prompt",), lambda c: "fsdp" not in strategies(c), "actor.strategy=fsdp"),
+    Rule(
+        ("actor.share_prompt",),
+        lambda c: not uses_rollout(c) and answers_a_row(c) == 1,
+        "algorithm.name=grpo or dpo, or another with several answers to a prompt",
+    ),
     Rule(
         ("actor.share_prompt",),
         lambda c: uses_rollout(c) and c.rollout.n == 1,

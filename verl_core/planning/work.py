@@ -3,7 +3,9 @@
 import math
 from dataclasses import dataclass
 
-from verl_core.config.effective import answers_a_row, uses_rollout
+from verl_core.config.catalogue import entry
+from verl_core.config.effective import answers_a_row
+from verl_core.config.preferences import compares_pairs
 from verl_core.config.schema import RlxConfig
 
 
@@ -18,6 +20,8 @@ class Work:
     response: int
     shares: bool = False
     """Whether the answers of a prompt share its forward in a micro-batch."""
+    least: int = 1
+    """Sequences that a micro-batch holds in any case: both of a pair, for a loss that compares them."""
 
     @property
     def length(self) -> int:
@@ -63,8 +67,9 @@ class Micro:
 
 def work_of(c: RlxConfig) -> Work:
     samples = answers_a_row(c)
-    shares = c.actor.share_prompt and uses_rollout(c) and samples > 1
-    return Work(c.data.train_batch_size, samples, c.data.max_prompt_length, c.data.max_response_length, shares)
+    shares = c.actor.share_prompt and samples > 1
+    least = 2 if compares_pairs(c) or "value_head" in entry("algorithm", c.algorithm.name).needs else 1
+    return Work(c.data.train_batch_size, samples, c.data.max_prompt_length, c.data.max_response_length, shares, least)
 
 
 def cut(work: Work, share: int, sequences: int | None, budget: int | None, split: int = 1) -> Micro:
@@ -72,10 +77,11 @@ def cut(work: Work, share: int, sequences: int | None, budget: int | None, split
     GPUs work on the same sequences, so that a group of them takes `split` times as much at once."""
     share = max(1, share)
     at_once = sequences * split if sequences is not None else work.fitting((budget or work.length) * split)
-    at_once = min(max(1, at_once), share)
+    at_once = min(max(work.least, at_once), share)
     answers = at_once * work.response
     tokens = work.row(at_once)
     if sequences is None and budget is not None:  # prompts may be short: nearly all of a full micro-batch is answers
-        answers = min(share * work.response, budget * split)
-        tokens = min(tokens, max(budget * split, work.length))
+        whole = work.row(work.least) if work.least > 1 else 0  # what must not be cut may be larger than the budget
+        answers = min(share * work.response, max(budget * split, whole))
+        tokens = min(tokens, max(budget * split, whole, work.length))
     return Micro(tokens, answers, math.ceil(share / at_once))
