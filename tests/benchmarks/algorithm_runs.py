@@ -1,12 +1,12 @@
 """Whole runs of algorithms on the embedded task: held-out accuracy before and after, by algorithm and seed.
 
     uv run python tests/benchmarks/algorithm_runs.py grpo rloo --seeds 1 2 3 --curve group.png
-    uv run python tests/benchmarks/algorithm_runs.py grpo smoke-ppo --seeds 1 actor.optim.lr=2e-4
+    uv run python tests/benchmarks/algorithm_runs.py grpo smoke-ppo actor.optim.lr=2e-4 --seeds 1
 
 A name is an algorithm's or a profile's; words with `=` are keys for all runs. Prints one JSON line a run, with the
 command that does the same by itself; `seconds` are those of the steps. Only the first run of a seed warms the builtin
 model up, the others start from the folder that it left: the same model, 20 seconds sooner. What a run has learned that
-reads answers (DPO on pairs, say) is asked by `rlx eval`.
+reads answers (DPO on pairs, say) is asked by `rlx eval`; a reward model's accuracy is its share of pairs in order.
 """
 
 import argparse
@@ -21,7 +21,9 @@ from typing import Any
 
 from verl_core.config.catalogue import entry
 from verl_core.config.compose import profile_names, resolve
-from verl_core.tracking.summary import validation_score
+from verl_core.config.effective import learner
+from verl_core.tracking.curves import load_run
+from verl_core.tracking.summary import VAL_PREFIX, validation_score
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "rlx"]
@@ -58,6 +60,9 @@ class Runs:
             self._models[start] = run_dir / "warmup"
         if val := summary["val"]:
             before, after = val["first"], val["last"]
+        elif learner(config) == "reward_model":  # it answers nothing
+            curve = load_run(run_dir).held_out("val/acc/").values
+            before, after = curve[0], curve[-1]
         else:
             sources = [str(self._models[start]), profile, *keys], [str(run_dir)]
             before, after = (validation_score(self._rlx("eval", *words)["metrics"]) for words in sources)
@@ -74,33 +79,50 @@ class Runs:
         return json.loads(done.stdout)
 
 
+TRAINING = (
+    ("reward of sampled answers", "filter_groups/score/mean"),
+    ("reward of sampled answers", "critic/score/mean"),
+    ("loss, nats", "reward_model/loss"),
+    ("loss, nats", "actor/loss"),
+)
+HELD_OUT = (
+    ("held-out accuracy, greedy", VAL_PREFIX),
+    ("held-out pairs in the right order", "val/acc/"),
+    ("held-out loss, nats", "val/loss/"),
+)
+"""What is drawn: of each the first that was recorded."""
+
+
 def draw(runs: dict[str, list[Path]], out: Path) -> None:
-    """Reward of all sampled answers and held-out accuracy by step: mean over the seeds, shaded from the lowest to the
-    highest."""
+    """What was learned from (reward of all sampled answers, or the loss) and how held-out rows go, by step: mean over
+    the seeds, shaded from the lowest to the highest."""
     from matplotlib.figure import Figure
 
-    from verl_core.tracking.curves import load_run
     from verl_core.tracking.plot import COLOURS, GRID
 
     figure = Figure(figsize=(9, 3.6), dpi=90, layout="constrained")
-    reward, held_out = figure.subplots(1, 2, sharey=True)
+    training, held_out = figure.subplots(1, 2)
+    titles = {}
     for index, (name, folders) in enumerate(runs.items()):
         loaded = [load_run(folder) for folder in folders]
         colour, style = COLOURS[index % len(COLOURS)], ("-", "--")[index // len(COLOURS) % 2]
+        first = loaded[0]
+        titles[training], metric = next((t, m) for t, m in TRAINING if first.curve(m))
+        titles[held_out], prefix = next((t, p) for t, p in HELD_OUT if first.held_out(p))
         for axes, curves in (
-            (reward, [run.curve("filter_groups/score/mean") or run.curve("critic/score/mean") for run in loaded]),
-            (held_out, [run.validation for run in loaded]),
+            (training, [run.curve(metric) for run in loaded]),
+            (held_out, [run.held_out(prefix) for run in loaded]),
         ):
             at_step = list(zip(*(curve.values for curve in curves), strict=True))
             mean = [sum(values) / len(values) for values in at_step]
             axes.plot(curves[0].steps, mean, style, color=colour, linewidth=1.4, label=name)
             low, high = [min(values) for values in at_step], [max(values) for values in at_step]
             axes.fill_between(curves[0].steps, low, high, color=colour, alpha=0.12, linewidth=0)
-    for axes, title in ((reward, "reward of sampled answers"), (held_out, "held-out accuracy, greedy")):
-        axes.set(title=title, xlabel="step", ylim=(0, 1.02))
+    for axes, title in titles.items():
+        axes.set(title=title, xlabel="step", ylim=(0, None if "loss" in title else 1.02))
         axes.grid(color=GRID)
         axes.spines[["top", "right"]].set_visible(False)
-    held_out.legend(frameon=False, fontsize=8, loc="lower right")
+    held_out.legend(frameon=False, fontsize=8, loc="best")
     figure.savefig(out)
 
 

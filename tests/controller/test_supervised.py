@@ -1,6 +1,9 @@
 """What is learned from the answers of a data set, on a real rank: against transformers' own numbers."""
 
 import asyncio
+import json
+import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,8 +16,11 @@ from verl_core.config.catalogue import entry, implementation
 from verl_core.config.effective import trained_roles
 from verl_core.config.schema import RlxConfig
 from verl_core.controller.roles import Role
+from verl_core.controller.run import Run
 from verl_core.data.examples import ExampleDataset, form_of
+from verl_core.models.builtin import PAD
 from verl_core.models.pretrained import load_tokenizer
+from verl_core.tracking.records import RunRecords
 from verl_core.tracking.timing import Timer
 
 
@@ -97,3 +103,16 @@ def test_micro_batches_of_any_size_give_the_same_step(model: Path):
     ]
     for name in ("reward_model/loss", "reward_model/grad_norm"):
         assert seen[0][name] == pytest.approx(seen[1][name], rel=2e-4), name
+
+
+def test_a_model_that_does_not_stop_where_the_answers_end_is_a_warning(model: Path, tmp_path: Path):
+    """Base models often stop at another token than the one that ends their chat template's turns."""
+    base = Path(shutil.copytree(model, tmp_path / "base"))
+    for name, told in (("generation_config.json", {"eos_token_id": 0}), ("tokenizer_config.json", {"eos_token": PAD})):
+        (base / name).write_text(json.dumps(json.loads((base / name).read_text()) | told))
+    said: dict[Path, list[str]] = {model: [], base: []}
+    for folder, lines in said.items():
+        run = Run(config_of("smoke-sft"), RunRecords(tmp_path), str(folder), False, False, lambda: False)
+        run._compare_ends(run.generation.prompts("train"), lines.append)
+    assert said[model] == []
+    assert re.search(r"end with <\|im_end\|>, at which this model does not stop: set rollout.stop", said[base][0])

@@ -89,6 +89,11 @@ def _locate(source: str, model: ModelConfig) -> tuple[str, Path | None, ModelCon
     path = Path(source).expanduser()
     if path.is_dir() and not (path / "config.json").exists():
         checkpoint = find_checkpoint(path)
+        if "actor" not in (roles := read_manifest(checkpoint).roles):
+            raise UserError(
+                f"{source} has no model that answers: it trained a {', '.join(sorted(roles))}",
+                "name a run that has an actor; val/acc in its metrics is how it orders held-out pairs",
+            )
         require_undamaged(checkpoint, ("actor/",))
         trained = checkpoint / "actor" / "weights"
         folder = base_folder(checkpoint, "actor") if is_adapter(trained) else checkpoint / "actor" / "huggingface"

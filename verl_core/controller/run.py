@@ -39,7 +39,7 @@ from verl_core.controller.validate import ExampleValidator, Validator
 from verl_core.data.dataset import PromptDataset
 from verl_core.data.examples import ExampleDataset, form_of
 from verl_core.data.loader import PromptLoader
-from verl_core.models.pretrained import load_tokenizer
+from verl_core.models.pretrained import eos_ids, load_generation_config, load_hf_config, load_tokenizer
 from verl_core.platforms import current
 from verl_core.rewards.pool import ScorerPool
 from verl_core.rollout.agent_loop import SingleTurn
@@ -120,6 +120,11 @@ class Generation:
             return None
         return ExampleDataset(c.data.train_files, c.data, self.tokenizer, "train", c.trainer.seed, "demonstrations")
 
+    def stops_at(self, token: int) -> bool:
+        """Whether an answer of the model ends with this id."""
+        model, folder = self.config.model, self.model_folder
+        return token in eos_ids(self.tokenizer, load_generation_config(folder), load_hf_config(model, folder))
+
     def validator(self, dataset: PromptDataset) -> Validator:
         return Validator(dataset, self.maker, val_sampling(self.config), self.config.rollout.val_kwargs.n)
 
@@ -154,6 +159,9 @@ class Run:
         self.total_steps = c.trainer.total_training_steps or c.trainer.total_epochs * loader.steps_per_epoch
         each = f" x {c.rollout.n}" if self.generates else ""
         say(f"{len(dataset)} training {dataset.what}, {self.total_steps} steps of {c.data.train_batch_size}{each}")
+
+        if isinstance(dataset, ExampleDataset) and "actor" in role_pools(c):
+            self._compare_ends(dataset, say)
 
         held_out = self.generation.val_prompts()
         prompts = {"train": dataset} | ({"val": held_out} if held_out is not None else {})
@@ -201,6 +209,16 @@ class Run:
     def generates(self) -> bool:
         """Whether answers are generated and scored, or read."""
         return uses_rollout(self.config)
+
+    def _compare_ends(self, dataset: ExampleDataset, say: Callable[[str], None]) -> None:
+        """A base model may stop at another token than its chat template's turns end with."""
+        if not self.generation.stops_at(token := dataset.last_id):
+            end = self.generation.tokenizer.convert_ids_to_tokens(token)
+            log.warning(
+                told := f"the answers end with {end}, at which this model does not stop: set rollout.stop=['{end}'] "
+                f"where it generates, or add {token} to eos_token_id in its generation_config.json"
+            )
+            say(f"warning: {told}")
 
     def _source(self, loader: PromptLoader, dataset: PromptDataset) -> Source:
         if isinstance(dataset, ExampleDataset):

@@ -64,6 +64,12 @@ class ExampleDataset(PromptDataset):
             for answer, encoded in zip(r.answers, self._examples[row.index], strict=True)
         ]
 
+    @property
+    def last_id(self) -> int:
+        """The token that ends the first example's answer, as the chat template has it."""
+        self._encode(self.indexes[:1])
+        return self._examples[self.indexes[0]][0].ids[-1]
+
     def _trajectory(self, row: PromptRow, r: ExampleRow, sample: int, e: Encoded) -> Trajectory:
         cut = e.prompt_length + self.cfg.max_response_length
         prompt = truncate(e.ids[: e.prompt_length], self.cfg.max_prompt_length, self.cfg.truncation)
