@@ -7,7 +7,6 @@ import pytest
 from verl_core.config.compose import resolve
 from verl_core.config.effective import effective
 from verl_core.config.errors import UserError
-from verl_core.config.unbuilt import unbuilt
 from verl_core.config.verl_import import import_script
 
 GDPO = ["algorithm.name=gdpo", "algorithm.gdpo_reward_keys=[score,format]"]
@@ -62,16 +61,6 @@ def test_the_presets():
     filtered = effective(resolve("smoke", ["algorithm.name=pf_ppo"]).config)
     assert (filtered.algorithm.adv_estimator, filtered.algorithm.use_pf_ppo) == ("gae", True)
     assert effective(resolve("smoke").config).algorithm.use_pf_ppo is False
-
-
-@pytest.mark.parametrize(
-    ("words", "key"),
-    [
-        (["algorithm.name=vapo"], "algorithm.name=vapo"),
-    ],
-)
-def test_what_a_later_release_brings_is_said(words, key):
-    assert [line for line in unbuilt(effective(resolve("smoke", words).config)) if line.startswith(key)]
 
 
 def test_verls_keys_are_read():
