@@ -41,7 +41,7 @@ def simpo(answers: Answers, options: Options) -> tuple[Tensor, Tensor]:
 
 def orpo(answers: Answers, options: Options) -> tuple[Tensor, Tensor]:
     """-m_w - weight log sigmoid(log odds(m_w) - log odds(m_l)), odds(m) = e^m / (1 - e^m), m an answer's mean log-prob
-    a token (ORPO, arXiv 2403.07691, eqs. 2, 6 and 7). The margin is the odds' log-ratio."""
+    a token (ORPO, arXiv 2403.07691, section 4). The margin is the odds' log-ratio."""
     mean_S = answers.mean_logp_S
     likely_S = mean_S.clamp(max=CERTAIN)
     margin_G = answers.gap(likely_S - log1mexp(likely_S))
