@@ -13,6 +13,7 @@ from verl_core.config.catalogue import names
 from verl_core.config.compose import Resolved
 from verl_core.config.effective import effective, extras, has_nvidia_driver, uses_reference, uses_rollout
 from verl_core.config.errors import EnvError, UserError
+from verl_core.config.model_roles import teachers, trains_process_rewards
 from verl_core.config.schema import RlxConfig
 from verl_core.config.unbuilt import unbuilt
 
@@ -133,6 +134,9 @@ def _roles(config: RlxConfig) -> dict[str, str]:
         roles["ref"] = config.ref.pool
     if config.critic.enable:
         roles["critic"] = config.critic.pool
+    if trains_process_rewards(config):
+        roles["reward_model"] = config.algorithm.prime.pool
+    roles |= dict.fromkeys(teachers(config), config.teacher.pool)
     return {role: pool or config.actor.pool for role, pool in roles.items()}
 
 
@@ -169,9 +173,13 @@ def _absent(config: RlxConfig) -> Iterator[str]:
             if not file.startswith("builtin:") and not _exists(file):
                 made = next((name for name in names("dataset") if name in Path(file).parts), None)
                 yield f"{key}: {file} is not there" + (f"; `rlx prepare {made}` makes it" if made else "")
-    path = config.model.path
-    if not path.startswith("builtin:") and not Path(path).expanduser().exists():
-        yield f"model.path: {path} is no folder here; the run will fetch it from the Hugging Face hub"
+    taught = {
+        f"distillation.teacher_models.{role.removeprefix('teacher_')}.model_path": str(teacher.model_path)
+        for role, teacher in teachers(config).items()
+    }
+    for key, path in {"model.path": config.model.path, **taught}.items():
+        if not path.startswith("builtin:") and not Path(path).expanduser().exists():
+            yield f"{key}: {path} is no folder here; the run will fetch it from the Hugging Face hub"
     if config.reward.custom_reward_function.path and not _exists(config.reward.custom_reward_function.path):
         yield f"reward.custom_reward_function.path: {config.reward.custom_reward_function.path} is not there"
     if config.trainer.device == "cuda" and not has_nvidia_driver():

@@ -105,6 +105,9 @@ class Worker:
                     self.seat = self._new_seat() if self.span.has_engine else None
             else:
                 self.engines[role] = self._train_engine(role)
+        for role in set(self.roles) & teachers(c).keys():
+            with self._resident(role):
+                pass  # and back to where it waits for its turn
         if "reward_model" in self.engines and trains_process_rewards(c):
             self.engines["reward_model"].snapshot("ref")
         if "actor" in self.engines and uses_reference(c) and c.ref.pool == c.actor.pool:

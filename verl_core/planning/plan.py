@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from verl_core.config.effective import effective
 from verl_core.config.errors import UserError
+from verl_core.config.model_roles import BUILTIN, teachers
 from verl_core.config.schema import RlxConfig
 from verl_core.planning import gpus
 from verl_core.planning.advice import advise
@@ -58,6 +59,9 @@ def shapes_of(e: RlxConfig) -> dict[str, ModelShape]:
         path = e.critic.model.path or e.model.path
         same = path == e.model.path
         shapes["critic"] = shapes["actor"] if same else shape_of(path, e.model.override_config, "critic.model.path")
+    for role, teacher in teachers(e).items():
+        path, key = str(teacher.model_path), f"distillation.teacher_models.{role.removeprefix('teacher_')}.model_path"
+        shapes[role] = shapes["actor"] if path.startswith(BUILTIN) else shape_of(path, {}, key)
     return shapes
 
 

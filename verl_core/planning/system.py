@@ -47,6 +47,10 @@ class System:
         if role.name == "critic":
             yield Pass("critic", "values", role.forward)
             return
+        if role.name not in ("actor", "ref"):
+            yield Pass(role.name, "log-prob", role.forward)
+        if role.name == "reward_model":
+            yield Pass("reward_model ref", "log-prob", role.forward, swaps=True)
         if role.name == "actor" and self.engine and not self._engine_log_probs():
             yield Pass("actor", "log-prob", role.forward)
         if role.name == "ref" or (role.name == "actor" and self.reference_in_actor):
