@@ -18,7 +18,7 @@ SMALL = {name for name in PROFILES if name.startswith("smoke")}  # run on a proc
 WAITING = {"grpo-7b-8gpu-sglang", "grpo-70b-multinode", "256-gpu-grpo"}  # for a later release
 WANTED = {
     *("gsm8k-ppo", "gsm8k-grpo", "gsm8k-grpo-lora", "math-grpo", "dapo-qwen2.5-32b"),
-    *("sft-gsm8k", "dpo-pairs", "rm-pairs"),
+    *("sft-gsm8k", "dpo-pairs", "rm-pairs", "opd-qwen"),
     *("grpo-7b-8gpu", "grpo-7b-8gpu-sglang", "grpo-70b-multinode", "256-gpu-grpo"),
 }
 ON_GPUS = sorted({*PROFILES} - SMALL)
