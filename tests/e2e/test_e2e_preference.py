@@ -56,6 +56,18 @@ def test_a_stopped_run_goes_on_as_the_unbroken_one(train_here, words, name: str)
 
 
 @pytest.mark.slow
+def test_answers_without_a_partner(train_here, small, tmp_path: Path):
+    """Wanted and unwanted ones in no order and of no equal number."""
+    file = tmp_path / "labelled.jsonl"
+    rows = [{"prompt": f"{n} and 2?", "completion": f"#### {n + 2 * (n % 3)}", "label": n % 3 == 1} for n in range(8)]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = small("smoke-dpo", steps=3, algorithm__name="kto", data__train_files=file, data__val_files=file)
+    lines = train_here([*words, "actor.optim.lr_warmup_steps=0"])
+    assert lines[-1]["val/loss/labelled"] < lines[0]["val/loss/labelled"] == pytest.approx(0.5)
+    assert {"actor/rewards/chosen", "actor/rewards/rejected"} <= lines[-1].keys()
+
+
+@pytest.mark.slow
 def test_pairs_by_the_command_and_what_they_taught(rlx, small, tmp_path: Path):
     done = rlx(*small("smoke-dpo", steps=3, trainer__test_freq=3), "actor.optim.lr_warmup_steps=0")
     assert done.returncode == 0, done.stderr
