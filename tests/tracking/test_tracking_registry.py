@@ -24,7 +24,7 @@ def test_the_page_is_current():
         ("val-core/openai/gsm8k/reward/maj@8", "val-core/<data_source>/reward/maj@<n>"),
         ("reward/failed", "reward/failed"),
         ("reward/format/mean", "reward/<part>/mean"),
-        ("timing_s/update_actor", "timing_s/update_{actor,critic}"),
+        ("timing_s/update_actor", "timing_s/update_{actor,critic,reward_model}"),
         ("perf/max_memory_allocated_gb", "perf/max_memory_{allocated,reserved}_gb"),
     ],
 )
