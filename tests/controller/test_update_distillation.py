@@ -9,9 +9,11 @@ from transformers import AutoModelForCausalLM
 
 from tests.controller.controller_tiny import answers, one_rank, tiny_config, tiny_model
 from verl_core.config.catalogue import implementation
-from verl_core.config.effective import role_pools, trained_roles
+from verl_core.config.compose import resolve
+from verl_core.config.effective import effective, role_pools, trained_roles
 from verl_core.config.errors import UserError
 from verl_core.config.schema import RlxConfig
+from verl_core.controller.eval_job import _generation_only
 from verl_core.controller.roles import Role
 from verl_core.data.builtin import builtin_corpus
 from verl_core.models.builtin import write_builtin
@@ -138,6 +140,12 @@ def test_a_teacher_of_other_words_and_rows_without_a_teacher_are_refused(model: 
     checked(config, {"words"})
     with pytest.raises(UserError, match="no teacher for rows of sums"):
         checked(config, {"words", "sums"})
+
+
+@pytest.mark.parametrize("words", [["algorithm.name=prime"], ["algorithm.name=opd", f"{TEACHER}.a.model_path=far"]])
+def test_evaluation_starts_nobody_but_who_answers(words):
+    asked = resolve("smoke", words).config
+    assert {*role_pools(effective(asked))} > {"actor", "rollout"} == {*role_pools(_generation_only(asked, None))}
 
 
 def test_the_reward_model_learns_from_outcomes_what_tokens_are_worth(model: Path):
