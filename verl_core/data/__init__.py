@@ -1,6 +1,8 @@
-"""Prompts and demonstrations.
+"""Prompts, and answers to learn from.
 
 `PromptDataset` reads veRL's Parquet (or JSON, or a builtin task) into checked, tokenised `PromptRow`s; `PromptLoader`
-deals them out in a resumable order; `DemonstrationSource` makes supervised batches of (question, answer) pairs;
+deals them out in a resumable order. `ExampleDataset` is one whose rows have answers: `example_rows.py` reads the forms
+that data sets have, `conversation.py` makes ids and masks of them by the chat template. `DemonstrationSource` makes the
+batches of the warm-up;
 `show_your_work` is the task that needs no download; `prepare/` writes data sets to Parquet, one file a data set.
 """
