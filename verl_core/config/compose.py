@@ -99,9 +99,17 @@ def load_tree(tree: Any, origin: str) -> RlxConfig:
     config = build(RlxConfig, tree, "", problems)
     if problems:
         raise _refusal([problem.line(origin) for problem in problems])
-    if config.algorithm.module and not path_fault(config.algorithm.module):
-        declare_module(config.algorithm.module)  # names that the keys may have, and what they need
+    _declare(config.algorithm.module)
     return config
+
+
+def _declare(module: str | None) -> None:
+    """Names that the keys may have, and what they need. A path that no file system takes is said with its key."""
+    if module and not path_fault(module):
+        try:
+            declare_module(module)
+        except UserError as error:
+            raise ConfigError([error.message], error.hint) from None
 
 
 def _refusal(problems: Sequence[str]) -> ConfigError:
