@@ -22,6 +22,7 @@ from typing import Any
 from verl_core.config.catalogue import entry
 from verl_core.config.compose import profile_names, resolve
 from verl_core.config.effective import learner
+from verl_core.config.model_roles import taught_phases
 from verl_core.tracking.curves import load_run
 from verl_core.tracking.summary import VAL_PREFIX, validation_score
 
@@ -53,7 +54,8 @@ class Runs:
         profile, *keys = [*words_of(name), *more, f"trainer.seed={seed}"]
         config = resolve(profile, keys).config
         start = f"{config.model.path} {config.warmup} {seed}"
-        warm = [f"model.path={self._models[start]}"] if start in self._models else []
+        shared = start in self._models and not taught_phases(config)  # a phase that makes a teacher is run
+        warm = [f"model.path={self._models[start]}"] if shared else []
         run_dir = self.folder / "runs" / config.trainer.project_name / f"{name}-{seed}"
         summary = self._rlx("train", profile, *keys, *warm, f"trainer.experiment_name={run_dir.name}")
         if (run_dir / "warmup").exists():
