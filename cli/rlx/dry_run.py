@@ -11,7 +11,7 @@ from rlx import rundir, ui
 from rlx.env import interpreter, launch, manager
 from verl_core.config.catalogue import names
 from verl_core.config.compose import Resolved
-from verl_core.config.effective import effective, extras, has_nvidia_driver, uses_reference, uses_rollout
+from verl_core.config.effective import effective, extras, has_nvidia_driver, learner, uses_reference, uses_rollout
 from verl_core.config.errors import EnvError, UserError
 from verl_core.config.model_roles import teachers, trains_process_rewards
 from verl_core.config.schema import RlxConfig
@@ -127,7 +127,7 @@ def _memory(config: RlxConfig) -> str:
 
 def _roles(config: RlxConfig) -> dict[str, str]:
     """Role -> pool, for the roles this run has."""
-    roles: dict[str, str | None] = {"actor": config.actor.pool}
+    roles: dict[str, str | None] = {learner(config): config.actor.pool}
     if uses_rollout(config):
         roles["rollout"] = config.rollout.pool
     if uses_reference(config):

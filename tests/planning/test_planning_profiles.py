@@ -150,3 +150,8 @@ def test_without_a_gpu_it_is_an_h200_and_says_so(tmp_path, monkeypatch):
     gpu, reason = gpu_for(config_of("gsm8k-grpo"), None)
     assert gpu.name == "H200" and "no NVIDIA GPU" in reason
     assert gpu_for(config_of("smoke"), None)[0].is_cpu
+
+
+def test_a_reward_model_on_pairs_is_one_role_that_only_updates():
+    planned = estimated("rm-pairs")
+    assert [(p.role, p.phase) for p in planned.phases] == [("reward_model", "update"), ("reward_model", "checkpoint")]

@@ -24,6 +24,7 @@ _PLANNED = {  # a phase's name in plans
     "values": "critic values",
     "update_actor": "actor update",
     "update_critic": "critic update",
+    "update_reward_model": "reward_model update",
     "push": "actor sync",
     "checkpoint": "actor checkpoint",
 }

@@ -29,7 +29,8 @@ def host_of_pool(system: System, pool: str, stage_of: dict[str, Stage]) -> float
             per_gpu += role.compute * role.shape.hidden * tokens
         if role.trained and role.optimizer == "adamw_host":  # copies of weights and gradients, and two moments
             per_gpu += 4 * role.stored * role.trained / role.mesh.shards
-        if role.name == "reward_model" or (role.name == "actor" and system.reference_in_actor and not role.adapter):
+        judges = role.name == "reward_model" and not role.value_head  # PRIME's, against where it started
+        if judges or (role.name == "actor" and system.reference_in_actor and not role.adapter):
             # the snapshot, or the present weights while it is used
             per_gpu += (1 if system.gpu.is_cpu else PINNED) * memory.parameters(role, stage)
     reading = max((role.stored_bytes for role in roles if not role.mesh.megatron), default=0.0)

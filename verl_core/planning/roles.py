@@ -167,7 +167,7 @@ class Role:
 
 def training_roles(c: RlxConfig, shapes: Mapping[str, ModelShape], gpu: Gpu) -> list[Role]:
     """actor, a reference on a pool of its own, critic, reward model and teachers."""
-    roles = [_role(c, "actor", c.actor, shapes["actor"], gpu)]
+    roles = [_role(c, learner(c), c.actor, shapes["actor"], gpu)]
     if has_own_reference(c):
         roles.append(_role(c, "ref", c.actor, shapes["actor"], gpu))
     if c.critic.enable:

@@ -29,7 +29,7 @@ class System:
     config: RlxConfig
     gpu: Gpu
     roles: list[Role]
-    """The actor first."""
+    """The actor, or what is trained in its place, first."""
     engine: Engine | None
 
     @property
@@ -46,6 +46,7 @@ class System:
         """The passes that a role's engine makes between generation and updates."""
         if role.name == "critic":
             yield Pass("critic", "values", role.forward)
+        if role.value_head:  # one that learns from pairs makes none
             return
         if role.name not in ("actor", "ref"):
             yield Pass(role.name, "log-prob", role.forward)
