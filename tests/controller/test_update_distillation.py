@@ -111,6 +111,13 @@ def test_its_likeliest_tokens_are_what_the_student_is_drawn_to(model: Path, teac
     assert first["actor/loss"] == pytest.approx(first["distillation/loss"], rel=1e-5)
 
 
+def test_a_teacher_is_stored_as_it_computes(model: Path, teachers: list[Path]):
+    words = ["algorithm.name=opd", f"{TEACHER}.a.model_path={teachers[0]}", "actor.fsdp_config.dtype=bfloat16"]
+    with one_rank(tiny_config("smoke", *words), model) as group:
+        stored = {name: {p.dtype for p in e.model.parameters()} for name, e in group.worker.engines.items()}
+    assert stored == {"actor": {torch.float32}, "teacher_a": {torch.bfloat16}}
+
+
 def test_task_rewards_are_added_when_asked_for(model: Path, teachers: list[Path]):
     words = ["algorithm.adv_estimator=grpo", "distillation.use_task_rewards=true"]
     seen = {}
