@@ -42,10 +42,10 @@ def test_two_steps_of_the_quickstart_on_the_cpu(rlx, smollm2: Path, source: Path
     assert done.returncode == 0, done.stderr
     words = [
         "rollout.engine=hf",
-        "data.train_batch_size=4",
-        "actor.ppo_mini_batch_size=4",
+        "data.train_batch_size=2",
+        "actor.ppo_mini_batch_size=2",
         "rollout.n=4",
-        "data.max_response_length=64",
+        "data.max_response_length=48",
         "trainer.total_training_steps=2",
         "trainer.experiment_name=run",
         "data.val_max_samples=2",

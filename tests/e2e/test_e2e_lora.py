@@ -70,10 +70,9 @@ def test_a_target_that_no_module_answers_to_is_refused_before_the_first_step(rlx
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
-def test_an_adapter_learns_the_embedded_task(rlx, tmp_path: Path, seed: int):
+def test_an_adapter_learns_the_embedded_task(rlx, tmp_path: Path):
     """The warm-up trains the whole model, then 10 % as many parameters do what the whole model does."""
-    words = ["model.lora_rank=8", "model.lora_alpha=16", "actor.optim.lr=1e-3", f"trainer.seed={seed}"]
+    words = ["model.lora_rank=8", "model.lora_alpha=16", "actor.optim.lr=1e-3"]
     done = rlx("train", "smoke", "--json", *words, "trainer.experiment_name=run")
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)

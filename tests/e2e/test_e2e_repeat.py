@@ -13,18 +13,16 @@ from tests.e2e.conftest import records, run_dir_of
 
 
 @pytest.fixture
-def unbroken(rlx, small, tmp_path: Path):
-    done = rlx(*small("smoke", steps=6, trainer__experiment_name="unbroken"))
-    assert done.returncode == 0, done.stderr
-    return records(run_dir_of(tmp_path, name="unbroken"))
+def unbroken(train_here, small):
+    return train_here(small("smoke", steps=6, trainer__experiment_name="unbroken"))
 
 
-def test_the_same_seed_gives_the_same_metrics_and_another_seed_does_not(rlx, small, unbroken, tmp_path: Path):
+def test_the_same_seed_gives_the_same_metrics_and_another_seed_does_not(rlx, small, unbroken, train_here, tmp_path):
     assert rlx(*small("smoke", steps=6, trainer__experiment_name="again")).returncode == 0
     assert records(run_dir_of(tmp_path, name="again")) == unbroken
     assert len(unbroken) == 7 and all("actor/grad_norm" in line for line in unbroken[1:])
-    assert rlx(*small("smoke", steps=2, trainer__experiment_name="other", trainer__seed=1)).returncode == 0
-    assert records(run_dir_of(tmp_path, name="other"))[1] != unbroken[1]
+    other = train_here(small("smoke", steps=2, trainer__experiment_name="other", trainer__seed=1))
+    assert other[1] != unbroken[1]
 
 
 def test_kill_9_and_resume_equals_the_unbroken_run(rlx, small, start, unbroken, tmp_path: Path):
@@ -43,12 +41,10 @@ def test_kill_9_and_resume_equals_the_unbroken_run(rlx, small, start, unbroken, 
     assert [p.name for p in sorted((run_dir / "rollouts").iterdir())] == [f"step_{n}.jsonl" for n in range(1, 7)]
 
 
-def test_resume_twice_with_a_lower_learning_rate_goes_on_in_the_same_run(rlx, small, tmp_path: Path):
+def test_resume_twice_with_a_lower_learning_rate_goes_on_in_the_same_run(train_here, small, tmp_path: Path):
     """Cases G3 and S4: a changed value is no obstacle, and the last step is saved once."""
-    assert rlx(*small("smoke", steps=3)).returncode == 0
-    done = rlx(*small("smoke", steps=5, actor__optim__lr=1e-5), "--resume")
-    assert done.returncode == 0, done.stderr
-    lines = records(run_dir_of(tmp_path))
+    train_here(small("smoke", steps=3))
+    lines = train_here(small("smoke", steps=5, actor__optim__lr=1e-5), resume=True)
     assert [line["step"] for line in lines] == [0, 1, 2, 3, 4, 5]
     assert lines[-1]["actor/lr"] == pytest.approx(1e-5)
     steps = sorted(p.name for p in (run_dir_of(tmp_path) / "checkpoints").glob("global_step_*"))
@@ -61,9 +57,8 @@ def test_resume_without_a_checkpoint_starts_fresh_with_a_warning(rlx, small, tmp
     assert [line["step"] for line in records(run_dir_of(tmp_path))] == [0, 1]
 
 
-def test_a_run_that_has_taken_all_its_steps_resumes_to_a_clean_end_that_says_so(rlx, small, tmp_path: Path):
-    assert rlx(*small("smoke", steps=2)).returncode == 0
-    before = records(run_dir_of(tmp_path))
+def test_a_run_that_has_taken_all_its_steps_resumes_to_a_clean_end_that_says_so(rlx, train_here, small, tmp_path: Path):
+    before = train_here(small("smoke", steps=2))
     done = rlx(*small("smoke", steps=2), "--resume")
     assert done.returncode == 0, done.stderr
     assert "nothing left to do: 2 of 2 steps are done" in done.stderr
@@ -71,38 +66,34 @@ def test_a_run_that_has_taken_all_its_steps_resumes_to_a_clean_end_that_says_so(
     assert json.loads((run_dir_of(tmp_path) / "summary.json").read_text())["exit_reason"] == "finished"
 
 
-def test_without_validation_and_checkpoints_a_run_leaves_only_its_records(rlx, small, tmp_path: Path):
-    words = small("smoke", steps=2, data__val_files="null", trainer__test_freq=0, trainer__save_freq=0)
-    done = rlx(*words)
-    assert done.returncode == 0, done.stderr
-    lines = records(run_dir_of(tmp_path))
+def test_without_validation_and_checkpoints_a_run_leaves_only_its_records(train_here, small, tmp_path: Path):
+    lines = train_here(small("smoke", steps=2, data__val_files="null", trainer__test_freq=0, trainer__save_freq=0))
     assert [line["step"] for line in lines] == [1, 2]
     assert not any(name.startswith("val") for line in lines for name in line)
     assert not list((run_dir_of(tmp_path) / "checkpoints").glob("global_step_*"))
 
 
-def test_validation_after_every_third_step_and_the_last_alone_writes_no_extra_line(rlx, small, tmp_path: Path):
+def test_validation_after_every_third_step_and_the_last_alone_writes_no_extra_line(train_here, small, tmp_path: Path):
     """Case S9: evaluated at the right steps, each once."""
     words = small("smoke", steps=4, trainer__test_freq=3, trainer__save_freq=-1, trainer__val_before_train="false")
-    assert (done := rlx(*words)).returncode == 0, done.stderr
-    lines = records(run_dir_of(tmp_path))
+    lines = train_here(words)
     assert [line["step"] for line in lines if "val/test_score/rlx/show-your-work" in line] == [3, 4]
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
     steps = [p.name for p in (run_dir_of(tmp_path) / "checkpoints").glob("global_step_*")]
     assert steps == ["global_step_4"]
 
 
-def test_resume_over_other_prompts_is_refused_in_one_line(rlx, small, tmp_path: Path):
+def test_resume_over_other_prompts_is_refused_in_one_line(rlx, train_here, small, tmp_path: Path):
     """Case S3: a position in one data set is not applied to another."""
-    assert rlx(*small("smoke", steps=2)).returncode == 0
+    train_here(small("smoke", steps=2))
     done = rlx(*small("smoke", steps=4, data__train_max_samples=100), "--resume")
     assert done.returncode == 1
     assert "the training prompts are not those of the checkpoint" in done.stderr
     assert (run_dir_of(tmp_path) / "checkpoints" / "global_step_2" / "manifest.json").exists()
 
 
-def test_a_name_that_exists_is_refused_and_nothing_is_lost(rlx, small, tmp_path: Path):
-    assert rlx(*small("smoke", steps=1)).returncode == 0
+def test_a_name_that_exists_is_refused_and_nothing_is_lost(rlx, train_here, small, tmp_path: Path):
+    train_here(small("smoke", steps=1))
     before = (run_dir_of(tmp_path) / "metrics.jsonl").read_bytes()
     done = rlx(*small("smoke", steps=1))
     assert done.returncode == 1 and "hint:" in done.stderr
