@@ -87,6 +87,15 @@ def test_a_pair_may_differ_from_an_earlier_turn_on(make, tokenizer):
     assert [s.kind for s in one.segments] == ["prompt", "response", "tool", "response"]
 
 
+@pytest.mark.parametrize("written", [lambda tools: tools, json.dumps])
+def test_tools_are_shown_to_the_template(make, tokenizer, monkeypatch, written):
+    shown = "{% if tools %}tools: {{ tools[0]['name'] }}{{ tools[0].keys() | length }}\n{% endif %}"
+    monkeypatch.setattr(tokenizer, "chat_template", shown + tokenizer.chat_template)
+    row = {"messages": [USER, ANSWER], "tools": written([{"name": "add", "about": None}])}
+    assert texts(make([row]), tokenizer) == [(0, f"tools: add1\n{PROMPT}", "12<|im_end|>")]
+    assert make([row]).content_hash() != make([{"messages": [USER, ANSWER]}]).content_hash()
+
+
 def test_a_margin_is_kept_and_is_none_where_it_is_absent(make):
     row = {"prompt": "7+5?", "chosen": "12", "rejected": "13"}
     data = make([row | {"margin": 2}, row], "pairs")
@@ -113,6 +122,12 @@ def test_labelled_answers_stand_where_a_pair_has_them(make, tokenizer):
         ("demonstrations", {"prompt": "7+5?"}, "extra_info.answer is missing"),
         ("demonstrations", {"prompt": "7+5?", "extra_info": {"answer": 12}}, "extra_info.answer is 12, not a string"),
         ("demonstrations", {"messages": [USER, ANSWER], "data_source": 3}, "data_source is 3, not a string"),
+        ("demonstrations", {"messages": [USER, ANSWER], "tools": "{"}, "tools is not JSON"),
+        (
+            "demonstrations",
+            {"messages": [USER, ANSWER], "tools": {"a": 1}},
+            "tools is .*not a list of function schemas",
+        ),
         ("demonstrations", "{not json", "not JSON"),
         ("pairs", {"prompt": "7+5?", "chosen": "12"}, "rejected is missing"),
         ("pairs", {"chosen": "12", "rejected": "13"}, "chosen and rejected answer no common prompt"),

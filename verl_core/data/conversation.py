@@ -64,18 +64,20 @@ class Template:
         special = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
         self._ends = special | set(tokenizer.all_special_tokens)
 
-    def render(self, messages: Sequence[Message], first: int) -> Rendered:
-        """The text of a conversation whose assistant's turns from message `first` on are learned.
+    def render(self, messages: Sequence[Message], first: int, tools: Sequence[dict[str, Any]] = ()) -> Rendered:
+        """The text of a conversation whose assistant's turns from message `first` on are learned. `tools`: schemas of
+        functions that the template shows.
 
         Raises Unmaskable when the template renders a turn otherwise once later ones follow, so that no turn's text is
         the one that the model would continue, or closes a turn with no special token, so that the model would not
         learn to stop; and whatever the template raises.
         """
-        text, learned = self._text(messages, False), []
+        shown = {"tools": list(tools)} if tools else {}
+        text, learned = self._text(messages, False, shown), []
         for turn in range(first, len(messages)):
             if messages[turn]["role"] == "assistant":
-                before = self._text(messages[:turn], True)
-                until = self._text(messages[: turn + 1], False) if turn + 1 < len(messages) else text
+                before = self._text(messages[:turn], True, shown)
+                until = self._text(messages[: turn + 1], False, shown) if turn + 1 < len(messages) else text
                 if not (until.startswith(before) and text.startswith(until)):
                     raise Unmaskable(
                         f"renders message {turn} otherwise than the model would be asked for it: it rewrites earlier "
@@ -93,9 +95,9 @@ class Template:
             found.append(Encoded(array("i", ids), _mask(start, c)) if whole else self._in_pieces(c))
         return found
 
-    def _text(self, messages: Sequence[Message], prompt: bool) -> str:
+    def _text(self, messages: Sequence[Message], prompt: bool, more: Mapping[str, Any]) -> str:
         return self.tokenizer.apply_chat_template(
-            list(messages), add_generation_prompt=prompt, tokenize=False, **self.arguments
+            list(messages), add_generation_prompt=prompt, tokenize=False, **self.arguments, **more
         )
 
     def _end(self, text: str, start: int) -> int:

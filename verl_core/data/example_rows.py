@@ -5,6 +5,7 @@ In the forms that data sets on the hub have, so that they load as they are. What
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,10 +32,12 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class ExampleRow(RawRow):
-    """`messages` are the prompt. `margin`: by how much more the chosen answer's reward is to be larger."""
+    """`messages` are the prompt. `margin`: by how much more the chosen answer's reward is to be larger. `tools`: what
+    the chat template is told that the assistant may call."""
 
     answers: tuple[Answer, ...]
     margin: float = 0.0
+    tools: tuple[dict[str, Any], ...] = ()
 
 
 def demonstration(record: dict[str, Any], file: str, row: int, cfg: DataConfig) -> ExampleRow:
@@ -97,7 +100,27 @@ def _row(
     source = record.get(cfg.reward_fn_key)
     if source is not None and not isinstance(source, str):
         broken(record, cfg.reward_fn_key, f"is {short(source)}, not a string")
-    return ExampleRow(prompt, source or Path(file).stem, None, extra_info(record), file, row, answers, margin)
+    told = extra_info(record), file, row, answers, margin, _tools(record)
+    return ExampleRow(prompt, source or Path(file).stem, None, *told)
+
+
+def _tools(record: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Function schemas in `tools`, as objects or as the JSON of them; Parquet's nulls are absent fields."""
+    value = record.get("tools")
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError as error:
+            broken(record, "tools", f"is not JSON: {error}")
+    if not isinstance(value or [], list) or not all(isinstance(tool, dict) for tool in value or []):
+        broken(record, "tools", f"is {short(value)}, not a list of function schemas")
+    return tuple(map(_without_nulls, value or []))
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _without_nulls(v) for k, v in value.items() if v is not None}
+    return [_without_nulls(v) for v in value] if isinstance(value, list) else value
 
 
 def _parted(turns: list[Message], record: dict[str, Any], key: str) -> tuple[list[Message], list[Message]]:

@@ -107,7 +107,8 @@ class ExampleDataset(PromptDataset):
 
     def _content(self, r: RawRow) -> list[Any]:
         assert isinstance(r, ExampleRow)
-        return [r.messages, r.data_source, r.margin, [[answer.sample, answer.turns] for answer in r.answers]]
+        answers = [[answer.sample, answer.turns] for answer in r.answers]
+        return [r.messages, r.data_source, r.margin, r.tools, answers]
 
     @property
     def _limits(self) -> str:
@@ -119,13 +120,17 @@ class ExampleDataset(PromptDataset):
         longest = max(len(e.ids) - e.prompt_length for e in self._examples[index])
         return f"an answer of {longest} tokens" if longest > self.cfg.max_response_length else None
 
+    def _rendered(self, r: ExampleRow) -> list[Rendered]:
+        known = len(r.messages)
+        return [self.template.render([*r.messages, *answer.turns], known, r.tools) for answer in r.answers]
+
     def _encode_chunk(self, chunk: Sequence[int]) -> None:
         broken: list[tuple[str, int, str]] = []
         rendered: list[list[Rendered]] = []
         for i in chunk:
             r = self._example(i)
             try:
-                rendered.append([self.template.render([*r.messages, *a.turns], len(r.messages)) for a in r.answers])
+                rendered.append(self._rendered(r))
             except Unmaskable as e:
                 broken.append((r.file, r.row, str(e)))
             except Exception as e:  # a template is a program of its own: it raises what it likes
