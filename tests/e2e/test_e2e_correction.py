@@ -1,4 +1,4 @@
-"""An engine that rounds otherwise than the trainer, through the real command: measured, weighed and rejected."""
+"""An engine that rounds otherwise than the trainer, in whole runs: measured, weighed and rejected."""
 
 import json
 from pathlib import Path
@@ -21,10 +21,9 @@ WEIGHED = (
 LENGTH = "def compute_score(data_source, solution_str, ground_truth, **_):\n    return len(solution_str) / 20\n"
 
 
-def run(rlx, tmp_path: Path, words: list[str], *more: str, name: str = "run") -> list[dict]:
+def run(train_here, tmp_path: Path, words: list[str], *more: str, name: str = "run") -> list[dict]:
     (reward := tmp_path / "reward.py").write_text(LENGTH)  # differs from answer to answer: every group has advantages
-    done = rlx(*words, f"reward.custom_reward_function.path={reward}", *more)
-    assert done.returncode == 0, done.stderr
+    train_here([*words, f"reward.custom_reward_function.path={reward}", *more])
     text = (run_dir_of(tmp_path, name) / "metrics.jsonl").read_text()
     lines = [line for line in map(json.loads, text.splitlines()) if line["step"]]
     check_known({key for line in lines for key in line} - {"step"})
@@ -34,8 +33,8 @@ def run(rlx, tmp_path: Path, words: list[str], *more: str, name: str = "run") ->
     return lines
 
 
-def test_weights_and_rejection_with_old_log_probs_of_the_trainer(rlx, small, tmp_path: Path):
-    lines = run(rlx, tmp_path, small("smoke", steps=2, **ENGINE), *WEIGHED)
+def test_weights_and_rejection_with_old_log_probs_of_the_trainer(train_here, small, tmp_path: Path):
+    lines = run(train_here, tmp_path, small("smoke", steps=2, **ENGINE), *WEIGHED)
     for line in lines:
         assert line["timing_s/old_log_prob"] > 0
         assert 0 < line["rollout_corr/rollout_is_oob_ratio"] < 1 == pytest.approx(line["rollout_corr/ppl_ratio"], 0.1)
@@ -44,13 +43,13 @@ def test_weights_and_rejection_with_old_log_probs_of_the_trainer(rlx, small, tmp
         assert line["actor/grad_norm"] > 0 and line["actor/skipped_steps"] == 0
 
 
-def test_rejection_with_old_log_probs_of_the_engine(rlx, small, tmp_path: Path):
+def test_rejection_with_old_log_probs_of_the_engine(train_here, small, tmp_path: Path):
     """auto: the gate measures far less than a quarter of the clip range. A checkpoint keeps the decision."""
     keys = (
         "algorithm.rollout_correction.rollout_rs=token_k1",
         "algorithm.rollout_correction.rollout_rs_threshold=1.01",
     )
-    lines = run(rlx, tmp_path, small("smoke", steps=2, **ENGINE, actor__ppo_mini_batch_size=2), *keys)
+    lines = run(train_here, tmp_path, small("smoke", steps=2, **ENGINE, actor__ppo_mini_batch_size=2), *keys)
     for line in lines:
         assert "timing_s/old_log_prob" not in line and 0 < line["rollout_corr/rollout_rs_token_k1_masked_fraction"] < 1
     saved = run_dir_of(tmp_path) / "checkpoints" / "global_step_2" / "trainer.json"
@@ -59,9 +58,16 @@ def test_rejection_with_old_log_probs_of_the_engine(rlx, small, tmp_path: Path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("keys", [WEIGHED, (*WEIGHED[3:], "rollout.old_log_prob=rollout")], ids=["trainer", "engine"])
-def test_two_ranks_correct_as_one_does(rlx, small, tmp_path: Path, keys):
+def test_two_ranks_correct_as_one_does(train_here, small, tmp_path: Path, keys):
     one, two = (
-        run(rlx, tmp_path, small("smoke", steps=1, **ENGINE, trainer__experiment_name=name), *keys, *more, name=name)
+        run(
+            train_here,
+            tmp_path,
+            small("smoke", steps=1, **ENGINE, trainer__experiment_name=name),
+            *keys,
+            *more,
+            name=name,
+        )
         for name, more in (("one", []), ("two", ["cluster.nproc=2", "actor.ppo_micro_batch_size_per_gpu=3"]))
     )
     names = [name for name in one[0] if name.startswith("rollout_corr/")]

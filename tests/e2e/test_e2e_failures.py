@@ -75,7 +75,7 @@ def test_a_reward_that_always_raises_is_exit_5_with_its_reason(rlx, small, tmp_p
     assert "no such key: points" in done.stderr and "hint:" in done.stderr and "Traceback" not in done.stderr
 
 
-def test_a_reward_that_sometimes_raises_or_hangs_costs_only_those_answers(rlx, small, tmp_path):
+def test_a_reward_that_sometimes_raises_or_hangs_costs_only_those_answers(train_here, small, tmp_path):
     path = write(
         tmp_path / "reward.py",
         "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
@@ -83,9 +83,7 @@ def test_a_reward_that_sometimes_raises_or_hangs_costs_only_those_answers(rlx, s
         "    right = solution_str.strip().endswith(ground_truth)\n"
         "    return {'score': float(right), 'length': len(solution_str)}\n",
     )
-    done = rlx(*small("smoke", steps=2, reward__custom_reward_function__path=path))
-    assert done.returncode == 0, done.stderr
-    lines = records(run_dir_of(tmp_path))
+    lines = train_here(small("smoke", steps=2, reward__custom_reward_function__path=path))
     assert 0 < lines[1]["reward/failed"] < 32
     assert lines[1]["reward/length/mean"] > 0
     answers = [json.loads(x) for x in (run_dir_of(tmp_path) / "rollouts" / "step_1.jsonl").read_text().splitlines()]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import records, run_dir_of
+from tests.e2e.conftest import run_dir_of
 
 LIMIT, BUFFER, FACTOR = 24, 10, 0.5  # tokens, tokens, reward
 VAL = "val/test_score/rlx/show-your-work"
@@ -33,10 +33,9 @@ def rollouts(run_dir: Path) -> list[dict]:
     return [json.loads(line) for line in (run_dir / "rollouts" / "step_1.jsonl").read_text().splitlines()]
 
 
-def test_answers_near_the_limit_lose_reward_and_validation_does_not(rlx, words, tmp_path: Path):
+def test_answers_near_the_limit_lose_reward_and_validation_does_not(train_here, words, tmp_path: Path):
     buffer = f"{{enable: true, len: {BUFFER}, penalty_factor: {FACTOR}}}"
-    done = rlx(*words("on", reward__overlong_buffer=buffer))
-    assert done.returncode == 0, done.stderr
+    before, after = train_here(words("on", reward__overlong_buffer=buffer))
     answers = rollouts(run_dir_of(tmp_path, "on"))
     lengths = [answer["tokens"] for answer in answers]
     assert min(lengths) <= LIMIT - BUFFER < max(lengths), "the answers should be of both kinds"
@@ -44,15 +43,13 @@ def test_answers_near_the_limit_lose_reward_and_validation_does_not(rlx, words, 
     for answer, penalty in zip(answers, penalties, strict=True):
         assert answer["reward"] == pytest.approx(1.0 + penalty)
         assert answer["reward_parts"]["overlong"] == pytest.approx(penalty)
-    before, after = records(run_dir_of(tmp_path, "on"))
     mean = sum(penalties) / len(penalties)
     assert after["critic/score/mean"] == pytest.approx(1.0 + mean, rel=1e-6)
     assert after["reward/overlong/mean"] == pytest.approx(mean, rel=1e-6)
     assert before[VAL] == after[VAL] == 1.0
 
 
-def test_a_block_that_is_off_changes_nothing(rlx, words, tmp_path: Path):
-    done = rlx(*words("off", reward__overlong_buffer="{enable: false, len: 0}"))
-    assert done.returncode == 0, done.stderr
+def test_a_block_that_is_off_changes_nothing(train_here, words, tmp_path: Path):
+    lines = train_here(words("off", reward__overlong_buffer="{enable: false, len: 0}"))
     assert {answer["reward"] for answer in rollouts(run_dir_of(tmp_path, "off"))} == {1.0}
-    assert not [name for name in records(run_dir_of(tmp_path, "off"))[1] if "overlong" in name]
+    assert not [name for name in lines[1] if "overlong" in name]

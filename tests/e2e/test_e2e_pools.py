@@ -23,16 +23,17 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.mark.parametrize(("kind", "trainers"), [("broadcast", 1), ("delta", 2), ("disk", 1)])
-def test_a_run_across_pools_samples_and_trains_as_one_on_one_pool(rlx, small, folder, tmp_path, kind, trainers):
+def test_a_run_across_pools_samples_and_trains_as_one_on_one_pool(
+    rlx, train_here, small, folder, tmp_path, kind, trainers
+):
     common = {"trainer.val_before_train": "false", "trainer.test_freq": 0, "trainer.save_freq": 0}
-    done = rlx(*small("smoke", steps=3, trainer__experiment_name="one", **common, **{"weights.verify": "true"}))
-    assert done.returncode == 0, done.stderr
+    one = train_here(small("smoke", steps=3, trainer__experiment_name="one", **common, **{"weights.verify": "true"}))
     keys = apart(trainers, **common, **{"weights.type": kind})
     if kind == "disk":
         keys["weights.folder"] = folder
     done = rlx(*small("smoke", steps=3, trainer__experiment_name="split", **keys), timeout=400)
     assert done.returncode == 0, done.stderr
-    one, split = records(run_dir_of(tmp_path, "one")), records(run_dir_of(tmp_path, "split"))
+    split = records(run_dir_of(tmp_path, "split"))
     assert len(one) == len(split) == 3
     for ours, theirs in zip(split, one, strict=True):
         for name in SAME:

@@ -12,10 +12,8 @@ CLOSE = {"rel": 1e-5, "abs": 1e-6}
 
 
 @pytest.fixture
-def one_rank(rlx, small, tmp_path: Path):
-    done = rlx(*small("smoke-ppo", steps=4, trainer__experiment_name="one"))
-    assert done.returncode == 0, done.stderr
-    return records(run_dir_of(tmp_path, "one"))
+def one_rank(train_here, small):
+    return train_here(small("smoke-ppo", steps=4, trainer__experiment_name="one"))
 
 
 def same(line: dict, other: dict, names: list[str]) -> None:
@@ -24,7 +22,7 @@ def same(line: dict, other: dict, names: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_two_ranks_give_the_loss_and_gradient_of_one_and_resume_each_other(rlx, small, one_rank, tmp_path: Path):
+def test_two_ranks_give_the_loss_and_gradient_of_one_and_resume_each_other(rlx, train_here, small, one_rank, tmp_path):
     two = rlx(*small("smoke-ppo", steps=2, trainer__experiment_name="two", cluster__nproc=2))
     assert two.returncode == 0, two.stderr
     lines = records(run_dir_of(tmp_path, "two"))
@@ -32,8 +30,7 @@ def test_two_ranks_give_the_loss_and_gradient_of_one_and_resume_each_other(rlx, 
     same(lines[1], one_rank[1], names)
     same(lines[2], one_rank[2], names)
     # what two ranks saved, one continues; what that saved, two continue
-    down = rlx(*small("smoke-ppo", steps=3, trainer__experiment_name="two"), "--resume")
-    assert down.returncode == 0, down.stderr
+    train_here(small("smoke-ppo", steps=3, trainer__experiment_name="two"), resume=True)
     up = rlx(*small("smoke-ppo", steps=4, trainer__experiment_name="two", cluster__nproc=2), "--resume")
     assert up.returncode == 0, up.stderr
     lines = records(run_dir_of(tmp_path, "two"))
@@ -95,16 +92,16 @@ def test_what_a_rank_refuses_reaches_the_person_as_one_line(rlx, small, warm_mod
 
 
 @pytest.mark.slow
-def test_a_reference_on_a_pool_of_its_own_is_the_start_also_after_resume(rlx, small, tmp_path: Path):
+def test_a_reference_on_a_pool_of_its_own_is_the_start_also_after_resume(rlx, train_here, small, tmp_path: Path):
     def words(steps: int, name: str, **more: object) -> list[str]:
         keys = {"actor.use_kl_loss": "true", "actor.kl_loss_coef": 0.1, **more}
         return small("smoke", steps=steps, trainer__experiment_name=name, **keys)
 
-    assert (done := rlx(*words(3, "one"))).returncode == 0, done.stderr
+    one = train_here(words(3, "one"))
     pools = {"cluster.pools": "{main: {nodes: 1, gpus: 1}, start: {nodes: 1, gpus: 1}}", "ref.pool": "start"}
     assert (done := rlx(*words(2, "split", **pools))).returncode == 0, done.stderr
     assert (done := rlx(*words(3, "split", **pools), "--resume")).returncode == 0, done.stderr
-    one, split = records(run_dir_of(tmp_path, "one")), records(run_dir_of(tmp_path, "split"))
+    split = records(run_dir_of(tmp_path, "split"))
     assert one[3]["actor/kl_loss"] > 0
     same(split[3], one[3], ["actor/kl_loss", "actor/loss", "actor/grad_norm"])
 
