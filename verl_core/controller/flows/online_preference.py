@@ -33,8 +33,8 @@ class OnlineDpoFlow(OwnAnswersFlow):
         return pairs.add(win_S=torch.tensor([1.0, 0.0]).repeat(len(best_worst_G2)))
 
     async def update(self, batch: Batch, step: int, timer: Timer) -> dict[str, float]:
-        pairs = len(best_and_worst(batch, batch["reward_S"]))
-        return await super().update(batch, step, timer) | {f"{REWARDS}ties": 1 - pairs / batch.P}
+        pairs = self.judged(batch)
+        return await self.learn(pairs, step, timer) | {f"{REWARDS}ties": 1 - pairs.P / batch.P}
 
 
 class SppoFlow(OwnAnswersFlow):

@@ -39,11 +39,14 @@ class PreferenceFlow(Flow):
         return await self.reference_logp(judged, timer)
 
     async def update(self, batch: Batch, step: int, timer: Timer) -> dict[str, float]:
-        judged = self.judged(batch)
-        if judged.S == 0:
-            return {}
-        loss = await self._loss(judged, timer)
-        metrics = await self.epochs(self.actor, loss, judged, step, timer)
+        return await self.learn(self.judged(batch), step, timer)
+
+    async def learn(self, judged: Batch, step: int, timer: Timer) -> dict[str, float]:
+        """All optimizer steps on these answers, and their metrics; none where there are no answers."""
+        metrics = {}
+        if judged.S:
+            loss = await self._loss(judged, timer)
+            metrics = await self.epochs(self.actor, loss, judged, step, timer)
         if self.renew_every and step % self.renew_every == 0:
             with timer.phase("ref"):
                 await self.actor.renew_reference()
