@@ -183,10 +183,10 @@ def logits(role: Role, stage: Stage, micro: Micro, backward: bool) -> float:
     elements = answers * role.shape.vocab / role.mesh.tp
     if role.full_kl:
         hidden += KL_BYTES * min(elements, KL_CHUNK)
+    plain = min(elements, LOGIT_CHUNK) * (LOGIT_BYTES if backward else LOGIT_BYTES_FORWARD)
     if role.kept_logits:
-        return hidden + _kernels_logits(role, elements, backward)
-    elements = min(elements, LOGIT_CHUNK)
-    return hidden + elements * (LOGIT_BYTES if backward else LOGIT_BYTES_FORWARD)
+        return hidden + _kernels_logits(role, elements, backward) + (plain if role.wide else 0.0)
+    return hidden + plain
 
 
 def _kernels_logits(role: Role, elements: float, backward: bool) -> float:

@@ -67,6 +67,8 @@ class Role:
     """Bytes of logits that the GPU's output-layer kernels may keep; 0: plain torch makes the logits, in float32."""
     full_kl: bool
     """Its KL from a reference is over the whole vocabulary."""
+    wide: bool
+    """Several log-probs of each distribution are taken beside the token's own: plain torch makes their logits."""
     activations_in_host: bool
     reshard: bool
     """FSDP: gathered parameters are freed between forward and backward."""
@@ -232,6 +234,7 @@ def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: 
         compiled=compiled and not by_megatron,
         kept_logits=KEPT_LOGITS_SHARE * gpu.memory if on_gpu_in_half else 0.0,
         full_kl=name == "actor" and FULL_KL in kl_terms(c).values(),
+        wide=(taught or name == "actor") and bool(teachers(c)) and c.distillation.loss_mode == "forward_kl_topk",
         activations_in_host=c.model.enable_activation_offload,
         reshard=fsdp.reshard_after_forward and not gathers_once,
         gathers_once=gathers_once,
