@@ -45,7 +45,8 @@ def test_what_cannot_be_right_is_refused(words, said):
     ("words", "key", "switch"),
     [
         (["distillation.coef=2"], "distillation.coef", "algorithm.name=opd"),
-        (["teacher.param_offload=false"], "teacher.param_offload", "algorithm.name=opd"),
+        (["teacher.log_prob_micro_batch_size_per_gpu=4"], "teacher.log_prob_micro_batch_size_per_gpu", "name=opd"),
+        ([*OPD, "teacher.param_offload=false"], "teacher.param_offload", "trainer.device=auto or cuda"),
         ([*OPD, "distillation.topk=4"], "distillation.topk", "distillation.loss_mode=forward_kl_topk"),
         ([*OPD, "algorithm.adv_estimator=grpo"], "algorithm.adv_estimator", "distillation.use_task_rewards=true"),
         ([*OPD, "algorithm.use_kl_in_reward=true"], "algorithm.use_kl_in_reward", "distillation.use_task_rewards=true"),

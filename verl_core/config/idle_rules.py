@@ -386,6 +386,7 @@ RULES = [
         (
             *(f"{role}.fsdp_config.{what}_offload" for role in ("actor", "critic") for what in ("param", "optimizer")),
             "model.enable_activation_offload",
+            "teacher.param_offload",
         ),
         lambda c: c.trainer.device == "cpu",
         "trainer.device=auto or cuda",
