@@ -111,6 +111,15 @@ def test_its_likeliest_tokens_are_what_the_student_is_drawn_to(model: Path, teac
     assert first["actor/loss"] == pytest.approx(first["distillation/loss"], rel=1e-5)
 
 
+def test_k1_as_an_advantage_and_k2_back_propagated_are_the_same_first_step(model: Path, teachers: list[Path]):
+    opd = ["algorithm.name=opd", f"{TEACHER}.a.model_path={teachers[0]}", "actor.grad_clip=1e9"]
+    norms = [
+        on_a_rank(tiny_config("smoke", *opd, *words), model, one_step)[1]["actor/grad_norm"]
+        for words in ([], ["distillation.loss_mode=k2", "distillation.use_policy_gradient=false"])
+    ]
+    assert norms[0] == pytest.approx(norms[1], rel=1e-4)
+
+
 def test_a_teacher_is_stored_as_it_computes(model: Path, teachers: list[Path]):
     words = ["algorithm.name=opd", f"{TEACHER}.a.model_path={teachers[0]}", "actor.fsdp_config.dtype=bfloat16"]
     with one_rank(tiny_config("smoke", *words), model) as group:
