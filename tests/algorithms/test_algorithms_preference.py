@@ -170,7 +170,7 @@ def test_which_losses_keep_groups_whole():
 
 
 def test_the_loss_of_a_configuration():
-    c = effective(resolve("smoke-dpo", ["algorithm.name=simpo", "algorithm.preference.simpo_gamma=1.5"]).config)
+    c = effective(resolve("smoke", ["algorithm.name=simpo", "algorithm.preference.simpo_gamma=1.5"]).config)
     loss = PreferenceLoss.from_config(c.algorithm.preference)
     assert (loss.name, loss.options.beta, loss.options.simpo_gamma) == ("simpo", 2.0, 1.5)
 
