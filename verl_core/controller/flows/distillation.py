@@ -76,9 +76,7 @@ class DistillationFlow(PolicyFlow):
         with timer.phase("teacher"):
             out = await teacher.forward(own, want, self.temperature, micro, k=k)
         if self.topk:
-            known_NK = (
-                out[Need.TOPK_IDS] < self.vocabulary
-            )  # a larger output layer's padding is no token of the student
+            known_NK = out[Need.TOPK_IDS] < self.vocabulary  # what pads the teacher's output layer is no token
             batch["teacher_ids_NK"][place_N] = out[Need.TOPK_IDS].where(known_NK, 0)
             batch["teacher_topk_logp_NK"][place_N] = out[Need.TOPK_LOGP].where(known_NK, -torch.inf)
         else:
