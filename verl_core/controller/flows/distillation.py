@@ -16,8 +16,8 @@ from verl_core.config.errors import UserError
 from verl_core.config.model_roles import model_of, teachers
 from verl_core.config.schema import RlxConfig
 from verl_core.controller.flows.base import LOGP
-from verl_core.controller.flows.policy import PolicyFlow
-from verl_core.controller.roles import Role, together
+from verl_core.controller.flows.policy import Pass, PolicyFlow
+from verl_core.controller.roles import Role
 from verl_core.models.tokenizer import load_tokenizer
 from verl_core.tracking.timing import Timer
 from verl_core.training.protocol import MicroBatching
@@ -54,16 +54,15 @@ class DistillationFlow(PolicyFlow):
                 "set distillation.teacher_models.NAME.key to it",
             )
 
-    async def prepare(self, batch: Batch, timer: Timer) -> Batch:
-        """Adds teacher_logp_N or, for the forward KL, teacher_ids_NK and teacher_topk_logp_NK."""
-        batch = await super().prepare(batch, timer)
+    def passes(self, batch: Batch, timer: Timer) -> list[Pass]:
+        """With those that add teacher_logp_N or, for the forward KL, teacher_ids_NK and teacher_topk_logp_NK."""
         if self.topk:
             ids = torch.zeros(batch.N, self.how.topk, dtype=torch.int32)
             batch.add(teacher_ids_NK=ids, teacher_topk_logp_NK=torch.zeros(batch.N, self.how.topk))
         else:
             batch.add(teacher_logp_N=torch.zeros(batch.N))
-        await together(*((teacher, self._ask(teacher, batch, timer)) for teacher in self.teachers))
-        return batch
+        asked: list[Pass] = [(teacher, self._ask(teacher, batch, timer)) for teacher in self.teachers]
+        return super().passes(batch, timer) + asked
 
     async def _ask(self, teacher: Role, batch: Batch, timer: Timer) -> None:
         """Fills in what a teacher says of its rows."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -31,6 +31,7 @@ from verl_core.tracking.timing import Timer
 from verl_core.training.fsdp.metrics import join, values
 
 VALUES = frozenset({Need.VALUES})
+type Pass = tuple[Role, Coroutine[Any, Any, None]]
 
 
 class PolicyFlow(Flow):
@@ -65,13 +66,17 @@ class PolicyFlow(Flow):
         """Adds old_logp_N and, where the algorithm needs them, ref_logp_N and values_N. Tokens for which the engine
         gave no finite log-prob leave mask_N."""
         mask_not_finite(batch)
-        work = [(self.actor, self._old_logp(batch, timer))]
-        if self.samples_kl:
-            work.append((self.roles.get("ref", self.actor), self._ref_logp(batch, timer)))
-        if self.critic is not None:
-            work.append((self.critic, self._values(batch, self.critic, timer)))
-        await together(*work)
+        await together(*self.passes(batch, timer))
         return batch
+
+    def passes(self, batch: Batch, timer: Timer) -> list[Pass]:
+        """What the roles are asked of a batch."""
+        passes: list[Pass] = [(self.actor, self._old_logp(batch, timer))]
+        if self.samples_kl:
+            passes.append((self.roles.get("ref", self.actor), self._ref_logp(batch, timer)))
+        if self.critic is not None:
+            passes.append((self.critic, self._values(batch, self.critic, timer)))
+        return passes
 
     async def _old_logp(self, batch: Batch, timer: Timer) -> None:
         if self.old_from_rollout:

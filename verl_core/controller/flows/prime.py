@@ -13,7 +13,7 @@ from verl_core.algorithms.produced import produced
 from verl_core.batch import Batch
 from verl_core.config.schema import RlxConfig
 from verl_core.controller.flows.base import LOGP
-from verl_core.controller.flows.policy import PolicyFlow
+from verl_core.controller.flows.policy import Pass, PolicyFlow
 from verl_core.controller.roles import Role, together
 from verl_core.tracking.timing import Timer
 
@@ -26,15 +26,17 @@ class PrimeFlow(PolicyFlow):
         self.how, self.reward_model = config.algorithm.prime, roles["reward_model"]
         self.reward_loss = ImplicitRewardLoss(self.how.beta)
 
-    async def prepare(self, batch: Batch, timer: Timer) -> Batch:
-        """Adds outcome_S, process_reward_N and reward_ref_logp_N to what the policy flow adds."""
-        batch = await super().prepare(batch, timer)
+    def passes(self, batch: Batch, timer: Timer) -> list[Pass]:
+        """With the one that adds outcome_S, process_reward_N and reward_ref_logp_N."""
         outcomes = [t.reward if (acc := t.meta.get("acc")) is None else acc for t in batch["trajectory_blob"]]
         batch.add(outcome_S=torch.tensor(outcomes, dtype=torch.float32).clamp(0, 1))
+        return [*super().passes(batch, timer), (self.reward_model, self._judge(batch, timer))]
+
+    async def _judge(self, batch: Batch, timer: Timer) -> None:
         with timer.phase("reward_model"):
             logp_N = (await self.reward_model.forward(batch, LOGP))[Need.LOGP]
             ref_logp_N = (await self.reward_model.forward(batch, LOGP, snapshot="ref"))[Need.LOGP]
-        return batch.add(reward_ref_logp_N=ref_logp_N, process_reward_N=self.how.beta * (logp_N - ref_logp_N))
+        batch.add(reward_ref_logp_N=ref_logp_N, process_reward_N=self.how.beta * (logp_N - ref_logp_N))
 
     def estimate(self, batch: Batch) -> None:
         advantages_N, returns_N = prime_advantage(batch, batch["process_reward_N"], sequence_rewards(batch), self.how)
