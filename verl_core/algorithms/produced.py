@@ -28,7 +28,9 @@ class Produced:
         return len(self.index_M)
 
     def pick(self, value_N: Tensor) -> Tensor:
-        """[N] to [M]."""
+        """[N] to [M]; the column itself, not a copy, where everything is produced."""
+        if self.M == len(value_N):
+            return value_N
         return value_N.index_select(0, self.index_M)  # three times as fast as value_N[index_M]
 
     def spread(self, value_M: Tensor, N: int) -> Tensor:
