@@ -14,15 +14,20 @@ from verl_core.controller.buffer import ReplayBuffer
 from verl_core.controller.collecting import Collector, differs
 
 
-def answer(uid: str, sample: int, reward: float, version: int, acc: float | None = None) -> Trajectory:
+def answer(
+    uid: str, sample: int, reward: float, version: int, acc: float | None = None, error: str | None = None
+) -> Trajectory:
     ids, mask = [1, 2, 3], [0, 0, 1]
     logps, versions = [0.0, 0.0, -0.5], [-1, -1, version]
     segments = [Segment("response", 2, 3)]
-    return Trajectory(ids, mask, logps, versions, segments, uid, sample, reward=reward, meta={"acc": acc})
+    meta = {"acc": acc, "score_error": error}
+    return Trajectory(ids, mask, logps, versions, segments, uid, sample, reward=reward, meta=meta)
 
 
 class Given:
     """A source whose groups are written down: batches of rows of rewards, sampled by the weights of the step before."""
+
+    error: str | None = None  # of the scorer, on every answer
 
     def __init__(self, buffer: ReplayBuffer, *batches: list[list[float]]):
         self.buffer, self.batches, self.taken = buffer, list(batches), 0
@@ -32,7 +37,7 @@ class Given:
             uid = f"p{self.taken}"
             self.taken += 1
             slot = self.buffer.open(row(uid), step)
-            self.buffer.put(slot.row.uid, [answer(uid, k, r, step - 1) for k, r in enumerate(rewards)])
+            self.buffer.put(slot.row.uid, [answer(uid, k, r, step - 1, error=self.error) for k, r in enumerate(rewards)])
 
 
 def collector(*batches: list[list[float]], stop=lambda: False, **filters) -> Collector:
@@ -93,6 +98,13 @@ def test_a_run_that_is_to_stop_does_not_go_on_generating():
     one = collector([ALIKE, MIXED], stop=lambda: True)
     assert asyncio.run(one.collect(1, 0)) is None
     assert len(one.buffer) == 1
+
+
+def test_a_broken_scorer_ends_the_run_and_does_not_look_like_prompts_that_teach_nothing():
+    one = collector([[0.0, 0.0]] * 2)
+    one.source.error = "KeyError: 'gold'"
+    with pytest.raises(RunError, match="failed on all 4 answers of the first batch: KeyError: 'gold'"):
+        asyncio.run(one.collect(1, 0))
 
 
 def test_off_everything_is_taken_as_it_comes():

@@ -11,6 +11,7 @@ from verl_core.batch import Batch, Trajectory, collate
 from verl_core.config.errors import RunError
 from verl_core.config.schema import FilterGroupsConfig
 from verl_core.controller.buffer import ReplayBuffer
+from verl_core.controller.scoring import refuse_broken_scorer
 from verl_core.controller.sources import Source
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,8 @@ class Collector:
         groups, which then wait in the buffer. `version`: of the weights that generate now.
 
         With dynamic sampling the batch has stale_N, bool: tokens that older weights have sampled. Raises RunError when
-        `filter_groups.max_num_gen_batches` were generated and there are still too few groups.
+        `filter_groups.max_num_gen_batches` were generated and there are still too few groups, and for a broken scorer,
+        for which all answers would be alike for ever.
         """
         if not self.filters.enable:
             self.source.dispatch(step)
@@ -69,7 +71,10 @@ class Collector:
             there = len(self.buffer)
             self.source.dispatch(step)
             generated += 1
-            for slot in (await self.buffer.settled())[there:]:
+            made = (await self.buffer.settled())[there:]
+            if step == generated == 1:
+                refuse_broken_scorer([t for slot in made for t in slot.group])
+            for slot in made:
                 rewards += [t.reward for t in slot.group]
                 if not differs(slot.group, self.filters.metric):
                     self.buffer.drop(slot.row.uid)

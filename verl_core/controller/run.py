@@ -21,7 +21,7 @@ from verl_core.config.effective import (
     uses_rollout,
 )
 from verl_core.config.model_roles import role_settings
-from verl_core.config.schema import RlxConfig
+from verl_core.config.schema import FilterGroupsConfig, RlxConfig
 from verl_core.controller import parity
 from verl_core.controller.accounting import Accounts, costs_of
 from verl_core.controller.buffer import ReplayBuffer
@@ -189,7 +189,7 @@ class Run:
         self.flow.check(self.generation.model_folder, self.generation.tokenizer, dataset.data_sources)
         self.source: Source = self._source(loader, dataset)
         stack.push_async_callback(self.source.close)
-        filters = c.algorithm.filter_groups
+        filters = c.algorithm.filter_groups if self.generates else FilterGroupsConfig()  # what is read is all alike
         self.collector = Collector(self.source, self.buffer, c.data.train_batch_size, filters, self._stop)
         self.validator = self._validator(held_out) if held_out is not None else None
         store = CheckpointStore(self.run_dir / "checkpoints", c.trainer.max_ckpt_to_keep)

@@ -7,10 +7,8 @@ overlapping mode needs no other loop. Hot path: `train` here → `Flow` (flows/)
 from __future__ import annotations
 
 from verl_core.algorithms.metrics import batch_metrics
-from verl_core.batch import Batch
-from verl_core.config.errors import RunError
 from verl_core.controller.run import Run
-from verl_core.rewards.verdict import TIMEOUT
+from verl_core.controller.scoring import refuse_broken_scorer, scoring
 
 
 async def train(run: Run) -> None:
@@ -31,7 +29,9 @@ async def train(run: Run) -> None:
             await run.rollout.sleep()
         if run.generates:
             run.keep_rollouts(batch, step)  # first of all: whatever fails below, the answers are there to look at
-            metrics |= scoring(batch, step)
+            if step == 1:
+                refuse_broken_scorer(batch["trajectory_blob"])
+            metrics |= scoring(batch["trajectory_blob"])
 
         batch = await run.flow.prepare(batch, timer)
         metrics |= run.flow.advantage(batch)
@@ -70,26 +70,4 @@ async def validate(run: Run) -> dict[str, float]:
     with run.timer.phase("testing"):
         metrics, _ = await run.validator.run()
         await run.rollout.trim()
-    return metrics
-
-
-def scoring(batch: Batch, step: int) -> dict[str, float]:
-    """What the scorers said of a batch, and how many answers the engine's NaN cut short. A scorer that fails on all of
-    the first batch is a broken scorer, not a bad policy: raises RunError with its reason."""
-    trajectories = batch["trajectory_blob"]
-    errors = [t.meta["score_error"] for t in trajectories if t.meta["score_error"]]
-    if step == 1 and len(errors) == len(trajectories):
-        raise RunError(
-            f"the reward failed on all {len(errors)} answers of the first batch: {errors[0]}",
-            "try the function on rollouts/step_1.jsonl; see docs/rewards.md",
-        )
-    metrics = {
-        "reward/failed": float(len(errors)),
-        "reward/timeouts": float(sum(e.startswith(TIMEOUT) for e in errors)),
-        "response/nan": float(sum("nan" in t.meta for t in trajectories)),
-    }
-    parts = {name for t in trajectories for name in t.reward_parts}
-    for name in sorted(parts):
-        values = [t.reward_parts[name] for t in trajectories if name in t.reward_parts]
-        metrics[f"reward/{name}/mean"] = sum(values) / len(values)
     return metrics
