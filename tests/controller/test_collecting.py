@@ -37,7 +37,9 @@ class Given:
             uid = f"p{self.taken}"
             self.taken += 1
             slot = self.buffer.open(row(uid), step)
-            self.buffer.put(slot.row.uid, [answer(uid, k, r, step - 1, error=self.error) for k, r in enumerate(rewards)])
+            self.buffer.put(
+                slot.row.uid, [answer(uid, k, r, step - 1, error=self.error) for k, r in enumerate(rewards)]
+            )
 
 
 def collector(*batches: list[list[float]], stop=lambda: False, **filters) -> Collector:
