@@ -23,6 +23,7 @@ DPO, ONLINE = "smoke-dpo", "smoke-online-dpo"
         ("smoke-sppo", [f"{SECTION}.loss=dpo"], r"sppo .*compares all answers of a group; online_dpo"),
         (ONLINE, ["rollout.n=1"], r"rollout.n=1 .*online_dpo compares"),
         ("smoke-spin", ["rollout.n=4"], r"rollout.n=4 .*sets one answer against the demonstration"),
+        ("smoke-spin", ["algorithm.filter_groups.enable=true"], r"rollout.n=1 .*dynamic sampling compares"),
         (ONLINE, [f"{SECTION}.ref_update_freq=5", "model.lora_rank=8"], r"ref_update_freq=5 .*lora_rank=8 .*exclude"),
         (
             ONLINE,

@@ -61,6 +61,7 @@ def test_what_the_file_registers_can_be_called_and_a_changed_file_replaces_it(tm
         ("name = 'x'\n@register('advantage', name)\ndef f(): ...", "line 2: register takes a kind and a name, and lit"),
         ("@register('advantage', 'x', where='y')\ndef f(): ...", "register has no where="),
         ("@register('advantage', 'grpo')\ndef f(): ...", "advantage 'grpo' of .*my.py:f is taken"),
+        ("@register('advantage', 'x', needs=('group'))\ndef f(): ...", r"line 1: needs= takes a tuple.* not 'group'"),
         ("register('algorithm', 'own_third')", "'own_third' names no algorithm.adv_estimator in options"),
         ("register('algorithm', 'own_4', options={'algorithm.adv_estimator': 'no'})", "no advantage named 'no'"),
     ],
@@ -68,6 +69,18 @@ def test_what_the_file_registers_can_be_called_and_a_changed_file_replaces_it(tm
 def test_what_cannot_be_taken_is_refused_with_its_line(tmp_path: Path, text: str, told: str):
     with pytest.raises(UserError, match=told):
         config_of(tmp_path, text)
+
+
+def test_a_flow_of_ones_own_has_what_its_estimator_needs(tmp_path: Path):
+    text = (
+        "from verl_core.config.catalogue import register\n"
+        "@register('algorithm', 'own_flow', options={'algorithm.adv_estimator': 'gae'})\n"
+        "class OwnFlow: ...\n"
+    )
+    words = ["algorithm.name=own_flow", "algorithm.adv_estimator=decoupled_gae"]
+    (tmp_path / "my.py").write_text(text)
+    resolved = resolve("smoke-ppo", [f"algorithm.module={tmp_path / 'my.py'}", *words])
+    assert not resolved.warnings and effective(resolved.config).critic.enable
 
 
 def test_a_file_that_is_not_there_is_a_line(tmp_path: Path):

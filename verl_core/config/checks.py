@@ -146,7 +146,9 @@ def _cluster(said: Said, e: RlxConfig) -> Iterator[str]:
 
 
 def _algorithm(said: Said, e: RlxConfig) -> Iterator[str]:
-    """What the advantage estimator needs."""
+    """What dynamic sampling and the advantage estimator need."""
+    if uses_rollout(e) and e.algorithm.filter_groups.enable and e.rollout.n < 2:
+        yield f"{said('rollout.n')}: dynamic sampling compares the answers of one prompt and needs at least 2"
     if e.algorithm.adv_estimator is None:
         return
     name, needs = e.algorithm.adv_estimator, entry("advantage", e.algorithm.adv_estimator).needs
@@ -157,8 +159,6 @@ def _algorithm(said: Said, e: RlxConfig) -> Iterator[str]:
         yield f"{said('critic.enable')}: {name} needs a critic's values"
     if name == "gdpo":
         yield from _reward_keys(said, e)
-    if e.algorithm.filter_groups.enable and e.rollout.n < 2:
-        yield f"{said('rollout.n')}: dynamic sampling compares the answers of one prompt and needs at least 2"
     if e.algorithm.use_pf_ppo and e.rollout.n < 2:
         yield f"{said('rollout.n')}: algorithm.use_pf_ppo draws among the answers of one prompt and needs at least 2"
 

@@ -30,7 +30,7 @@ class UserError(RlxError):
 class ConfigError(UserError):
     """A configuration with problems: all of them, a line each."""
 
-    def __init__(self, problems: Sequence[str], hint: str):
+    def __init__(self, problems: Sequence[str], hint: str | None):
         several = "\n  ".join([f"{len(problems)} problems in the configuration:", *problems])
         super().__init__(problems[0] if len(problems) == 1 else several, hint)
         self.problems = list(problems)

@@ -28,7 +28,8 @@ def estimates_advantages(config: RlxConfig) -> bool:
     algorithm = entry("algorithm", config.algorithm.name)
     if teachers(config):
         return config.distillation.use_task_rewards
-    return algorithm.where in (None, POLICY_FLOW) and "dataset" not in algorithm.needs
+    own = "algorithm.adv_estimator" in (algorithm.options or {})  # a flow of a user's that presets one reads it
+    return (own or algorithm.where in (None, POLICY_FLOW)) and "dataset" not in algorithm.needs
 
 
 def role_settings(config: RlxConfig, role: str) -> ActorConfig | CriticConfig:

@@ -69,8 +69,11 @@ def _entry(call: ast.expr, file: Path, where: str | None) -> Entry:
         raise UserError(f"{place}: register({kind!r}, {name!r}) decorates a function, or nothing computes it", HINT)
     for option in named.keys() - {"needs", "keys", "doc", "formula", "options"}:
         raise UserError(f"{place}: register has no {option}= for a module", HINT)
-    needs, keys = tuple(named.pop("needs", ())), tuple(named.pop("keys", ()))
-    return Entry(kind, name, where, needs=needs, keys=keys, **named)
+    for option in {"needs", "keys"} & named.keys():
+        if not isinstance(named[option], tuple | list):
+            raise UserError(f"{place}: {option}= takes a tuple of texts, not {named[option]!r}", HINT)
+        named[option] = tuple(named[option])
+    return Entry(kind, name, where, **named)
 
 
 def _whole(algorithm: Entry, file: Path) -> Entry:
