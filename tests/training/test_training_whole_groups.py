@@ -1,4 +1,4 @@
-"""A loss that compares the sequences of a group: however a mini-batch is cut and dealt, loss and gradient are the same."""
+"""A loss that compares the sequences of a group: the same loss and gradient however a mini-batch is cut and dealt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reward models from comparisons: the Bradley-Terry loss, and the batch on which a whole answer's reward is read off."""
+"""Reward models from comparisons: the Bradley-Terry loss, and the batch on which an answer's reward is read off."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from verl_core.batch import Batch
 
 
 def with_read_out(batch: Batch) -> Batch:
-    """The batch's sequences with one token more, the only one that has mask 1. What an engine says of token i comes from
-    the hidden state at i-1, so that there the value head speaks of the whole sequence, its last token included. Which
-    token it is does not matter: nothing comes after it. Keeps the columns that have one entry a sequence."""
+    """The batch's sequences with one token more, the only one that has mask 1. What an engine says of token i comes
+    from the hidden state at i-1, so that there the value head speaks of the whole sequence, its last token included.
+    Which token it is does not matter: nothing comes after it. Keeps the columns that have one entry a sequence."""
     last_S = batch.cu_seqlens_S1[1:] - 1
     longer_S = batch.length_S + 1
     place_S = longer_S.cumsum(0) - 1
@@ -39,8 +39,8 @@ def pairs(value_S: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
 
 
 def bradley_terry(chosen_P: Tensor, rejected_P: Tensor, margin_P: Tensor) -> Tensor:
-    """-log sigmoid(r_w - r_l - margin), [P] (Bradley and Terry 1952; InstructGPT, arXiv 2203.02155, eq. 1; the margin is
-    Llama 2's, arXiv 2307.09288, eq. 2)."""
+    """-log sigmoid(r_w - r_l - margin), [P] (Bradley and Terry 1952; InstructGPT, arXiv 2203.02155, eq. 1; the margin
+    is Llama 2's, arXiv 2307.09288, eq. 2)."""
     return softplus(margin_P - (chosen_P - rejected_P))
 
 

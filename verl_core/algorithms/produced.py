@@ -29,7 +29,7 @@ class Produced:
 
     def pick(self, value_N: Tensor) -> Tensor:
         """[N] to [M]; the column itself, not a copy, where everything is produced."""
-        if self.M == len(value_N):
+        if len(value_N) == self.M:
             return value_N
         return value_N.index_select(0, self.index_M)  # three times as fast as value_N[index_M]
 

@@ -87,8 +87,8 @@ class DataConfig:
     messages_key: str = "messages"
     """Supervised fine-tuning: column with whole conversations, the assistant's turns included."""
     response_key: str = "extra_info.answer"
-    """Supervised fine-tuning, in rows without `messages_key`: where the answer to the prompt stands; a dot leads into an
-    object."""
+    """Supervised fine-tuning, in rows without `messages_key`: where the answer to the prompt stands; a dot leads into
+    an object."""
     reward_fn_key: str = "data_source"
     """Column that chooses the scorer."""
     max_prompt_length: int = 512

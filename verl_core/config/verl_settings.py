@@ -60,7 +60,7 @@ class Settings:
         elif word.sign == "~":
             self._without(word, "removes a key; here null unsets one")
         elif self.kind == "sft" and path.startswith("data.") and path.removeprefix("data.") not in SFT_DATA:
-            self._without(word, "rows are read by data.messages_key, or by data.prompt_key and data.response_key: see docs/data.md")
+            self._without(word, "rows have data.messages_key, or data.prompt_key and data.response_key")
         elif path == "trainer.logger":
             self._logger(word)
         elif self._as_the_actor(path, word):

@@ -85,8 +85,8 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric(
             "actor/rewards/{chosen,rejected}",
             "nats",
-            "mean implicit reward: `algorithm.preference.beta` times the answer's log-ratio to the reference; simpo: times "
-            "its mean log-prob a token; sppo, orpo: without beta",
+            "mean implicit reward: `algorithm.preference.beta` times the answer's log-ratio to the reference; simpo: "
+            "times its mean log-prob a token; sppo, orpo: without beta",
         ),
         Metric("actor/rewards/margin", "nats", "how far answers are on the right side, as the loss measures it"),
         Metric("actor/rewards/accuracy", "share", "pairs, or answers (kto, sppo), whose margin is above 0"),

@@ -20,6 +20,6 @@ def kto(answers: Answers, options: Options) -> tuple[Tensor, Tensor]:
 
 def sppo(answers: Answers, options: Options) -> tuple[Tensor, Tensor]:
     """(r - eta (P - 1/2))^2, P = win_S the answer's win rate against those of its group (SPPO, arXiv 2405.00675,
-    section 4). The margin is r where the answer wins more often than it loses, -r where less often; others have none."""
+    section 4). The margin is r where the answer wins more often than it loses, -r where less; others have none."""
     ratio_S, edge_S = answers.ratio_S, answers.win_S - 0.5
     return (ratio_S - options.sppo_eta * edge_S).square(), (ratio_S * edge_S.sign())[edge_S != 0]
