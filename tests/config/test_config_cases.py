@@ -145,6 +145,7 @@ def test_padding_is_refused_for_every_trainer(algorithm):
     words = [f"algorithm.name={algorithm}", "cluster.nproc=2", "actor.ulysses_sequence_parallel_size=2"]
     words += ["algorithm.gdpo_reward_keys=[score]"] if algorithm == "gdpo" else []
     words += ["distillation.teacher_models.one.model_path=teacher"] if algorithm == "opd" else []
+    words += ["rollout.n=1"] if algorithm == "spin" else []
     config = effective(resolve("smoke", words).config)
     assert config.actor.ulysses_sequence_parallel_size == 2
     with pytest.raises(UserError, match=r"model.use_remove_padding.*always packs"):
