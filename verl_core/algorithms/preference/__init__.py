@@ -48,7 +48,7 @@ class Answers:
         """From a batch with win_S and, for a loss that has a reference, ref_logp_N."""
         here = at.count_S > 0
         if whole_groups:
-            here = here.new_zeros(batch.P).index_put((batch.group_S,), here, accumulate=True)[batch.group_S]
+            here = torch.bincount(batch.group_S[here], minlength=batch.P)[batch.group_S] > 0
         sums = lambda value_N: at.per_sequence(at.pick(value_N))[here]  # noqa: E731
         ref_logp_S = sums(batch["ref_logp_N"]) if "ref_logp_N" in batch else None
         return cls(sums(logp_N), ref_logp_S, at.count_S[here], batch["win_S"][here], batch.group_S[here])
