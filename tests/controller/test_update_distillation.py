@@ -156,6 +156,12 @@ def test_a_teacher_of_other_words_and_rows_without_a_teacher_are_refused(model: 
     checked(config, {"words"})
     with pytest.raises(UserError, match="no teacher for rows of sums"):
         checked(config, {"words", "sums"})
+    likeliest = ["distillation.loss_mode=forward_kl_topk", "distillation.use_policy_gradient=false"]
+    config = tiny_config(
+        "smoke", "algorithm.name=opd", f"{TEACHER}.a.model_path={teachers[0]}", *likeliest, "distillation.topk=100000"
+    )
+    with pytest.raises(UserError, match=r"distillation.topk=100000: the tokenizer knows \d+ tokens"):
+        checked(config, {"words"})
 
 
 @pytest.mark.parametrize("words", [["algorithm.name=prime"], ["algorithm.name=opd", f"{TEACHER}.a.model_path=far"]])

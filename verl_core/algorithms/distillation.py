@@ -20,8 +20,8 @@ from verl_core.algorithms.losses import PolicyLoss
 from verl_core.algorithms.produced import produced
 from verl_core.batch import Batch
 from verl_core.config.schema import DistillationConfig, RlxConfig
+from verl_core.config.schema_distillation import FORWARD_TOPK
 
-FORWARD_TOPK = "forward_kl_topk"
 TAIL_FLOOR = 1e-5  # float32 knows a remainder of 1 no better
 
 

@@ -19,6 +19,7 @@ from verl_core.config.loss_terms import FULL_KL
 from verl_core.config.model_roles import estimates_advantages, teachers, trains_process_rewards
 from verl_core.config.preferences import prefers
 from verl_core.config.schema import PoolConfig, RlxConfig, ValKwargs
+from verl_core.config.schema_distillation import FORWARD_TOPK
 
 _PRESET_KEYS = {key for name in names("algorithm") for key in (entry("algorithm", name).options or ())}
 _CORRECTION = "algorithm.rollout_correction"
@@ -270,12 +271,12 @@ RULES = [
     Rule(("distillation.", "teacher."), lambda c: not teachers(c), "algorithm.name=opd"),
     Rule(
         ("distillation.topk",),
-        lambda c: c.distillation.loss_mode != "forward_kl_topk",
-        "distillation.loss_mode=forward_kl_topk",
+        lambda c: c.distillation.loss_mode != FORWARD_TOPK,
+        f"distillation.loss_mode={FORWARD_TOPK}",
     ),
     Rule(
         ("distillation.log_prob_min_clamp",),
-        lambda c: c.distillation.loss_mode == "forward_kl_topk",
+        lambda c: c.distillation.loss_mode == FORWARD_TOPK,
         "distillation.loss_mode=k1 or another estimator",
     ),
     Rule(

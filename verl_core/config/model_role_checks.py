@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from verl_core.config.key_checks import Said
 from verl_core.config.model_roles import BUILTIN, estimates_advantages, teachers, trains_process_rewards
 from verl_core.config.schema import RlxConfig
+from verl_core.config.schema_distillation import FORWARD_TOPK
 
 NO_PULL = ("kl", "k1")  # estimators whose expected gradient is 0
 
@@ -50,7 +51,7 @@ def _builtin_fault(e: RlxConfig, path: str) -> str | None:
 
 def _distillation(said: Said, e: RlxConfig) -> Iterator[str]:
     how, mode, switch = e.distillation, "distillation.loss_mode", "distillation.use_policy_gradient"
-    if how.use_policy_gradient and how.loss_mode == "forward_kl_topk":
+    if how.use_policy_gradient and how.loss_mode == FORWARD_TOPK:
         yield f"{said(mode)} is not of the sampled token alone and has no advantage: set {switch}=false"
     if not how.use_policy_gradient and how.loss_mode in NO_PULL:
         yield f"{said(mode)}: its expected gradient is 0 when it is back-propagated; set {switch}=true or {mode}=k1+"

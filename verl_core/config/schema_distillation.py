@@ -5,6 +5,9 @@ from typing import Literal
 
 from verl_core.config.schema_roles import OptimConfig
 
+FORWARD_TOPK = "forward_kl_topk"
+"""The `loss_mode` that is no estimator on the sampled tokens."""
+
 
 @dataclass
 class TeacherModelConfig:

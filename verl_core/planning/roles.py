@@ -8,6 +8,7 @@ from verl_core.config.effective import kl_terms, learner, settled, uses_referenc
 from verl_core.config.loss_terms import FULL_KL
 from verl_core.config.model_roles import role_settings, teachers, trains_process_rewards
 from verl_core.config.schema import ActorConfig, CriticConfig, PoolConfig, RefConfig, RlxConfig, RolloutConfig
+from verl_core.config.schema_distillation import FORWARD_TOPK
 from verl_core.planning.gpus import Gpu
 from verl_core.planning.mesh import Mesh, Stage, mesh_of
 from verl_core.planning.shapes import ModelShape
@@ -234,7 +235,7 @@ def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: 
         compiled=compiled and not by_megatron,
         kept_logits=KEPT_LOGITS_SHARE * gpu.memory if on_gpu_in_half else 0.0,
         full_kl=name == "actor" and FULL_KL in kl_terms(c).values(),
-        wide=(taught or name == "actor") and bool(teachers(c)) and c.distillation.loss_mode == "forward_kl_topk",
+        wide=(taught or name == "actor") and bool(teachers(c)) and c.distillation.loss_mode == FORWARD_TOPK,
         activations_in_host=c.model.enable_activation_offload,
         reshard=fsdp.reshard_after_forward and not gathers_once,
         gathers_once=gathers_once,

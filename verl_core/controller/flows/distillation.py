@@ -15,6 +15,7 @@ from verl_core.batch import Batch
 from verl_core.config.errors import UserError
 from verl_core.config.model_roles import model_of, teachers
 from verl_core.config.schema import RlxConfig
+from verl_core.config.schema_distillation import FORWARD_TOPK
 from verl_core.controller.flows.base import LOGP
 from verl_core.controller.flows.policy import Pass, PolicyFlow
 from verl_core.controller.roles import Role
@@ -31,7 +32,7 @@ class DistillationFlow(PolicyFlow):
     def __init__(self, config: RlxConfig, roles: Mapping[str, Role]):
         super().__init__(config, roles)
         self.how = config.distillation
-        self.topk = self.how.loss_mode == "forward_kl_topk"
+        self.topk = self.how.loss_mode == FORWARD_TOPK
         self.teachers = {roles[role]: teacher.key for role, teacher in teachers(config).items()}
         if not self.how.use_policy_gradient:
             self.policy_loss = DistillationLoss.of(config)
@@ -48,6 +49,10 @@ class DistillationFlow(PolicyFlow):
                     f"for one in {min(differ)[0]!r}",
                     "choose a teacher of the same family: log-probs are compared token by token",
                 )
+        if self.topk and self.how.topk > self.vocabulary:
+            raise UserError(
+                f"distillation.topk={self.how.topk}: the tokenizer knows {self.vocabulary} tokens", "take fewer"
+            )
         if None not in self.teachers.values() and (lonely := set(sources) - set(self.teachers.values())):
             raise UserError(
                 f"no teacher for rows of {', '.join(sorted(lonely))}",
