@@ -1,6 +1,8 @@
 """What one answer is, from the agent loop to the trainer. Token ids travel; text is never tokenised again."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,6 +41,11 @@ class Trajectory:
     reward: float = 0.0
     reward_parts: dict[str, float] = field(default_factory=dict)
     meta: dict[str, Any] = field(default_factory=dict)  # data_source, ground_truth, extra_info, text of the answer
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Trajectory:
+        """From what `dataclasses.asdict` makes of one, also by way of JSON."""
+        return cls(**{**fields, "segments": [Segment(**s) for s in fields["segments"]]})
 
     @property
     def response_ids(self) -> list[int]:

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
-from verl_core.batch import Segment, Trajectory
+from verl_core.batch import Trajectory
 from verl_core.data.dataset import PromptRow
 
 
@@ -96,11 +96,7 @@ class ReplayBuffer:
             row = PromptRow(**{**item["row"], "ids": tuple(item["row"]["ids"])})
             slot = self.open(row, item["step"])
             if item["group"]:
-                self.put(row.uid, [_trajectory(t) for t in item["group"]])
+                self.put(row.uid, [Trajectory.of(t) for t in item["group"]])
             else:
                 again.append(slot)
         return again
-
-
-def _trajectory(fields: dict[str, Any]) -> Trajectory:
-    return Trajectory(**{**fields, "segments": [Segment(**s) for s in fields["segments"]]})

@@ -29,7 +29,7 @@ class Options:
     desirable_weight: float = 1.0
     undesirable_weight: float = 1.0
     sppo_eta: float = 1.0
-    kl_baseline: float = 0.0  # KTO's z0, nats an answer; worked out for a whole mini-batch before it is split
+    kl_baseline: float = 0.0  # KTO's z0, nats an answer; worked out for a whole batch before its optimizer steps
 
 
 @dataclass(frozen=True)

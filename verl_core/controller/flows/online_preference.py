@@ -54,6 +54,6 @@ class SpinFlow(OwnAnswersFlow):
 
     def judged(self, batch: Batch) -> Batch:
         own: list[Trajectory] = batch["trajectory_blob"]
-        pairs = collate([[Trajectory(**t.meta["demonstration"]), replace(t, sample=REJECTED)] for t in own])
+        pairs = collate([[Trajectory.of(t.meta["demonstration"]), replace(t, sample=REJECTED)] for t in own])
         mask_not_finite(pairs)
         return pairs.add(win_S=(pairs["sample_S"] == CHOSEN).float())
