@@ -109,7 +109,7 @@ def _declare(module: str | None) -> None:
         try:
             declare_module(module)
         except UserError as error:
-            raise ConfigError([error.message], error.hint) from None
+            raise ConfigError([error.message], error.hint or "see docs/algorithms.md") from None
 
 
 def _refusal(problems: Sequence[str]) -> ConfigError:
