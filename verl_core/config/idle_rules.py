@@ -1,27 +1,28 @@
 """When keys change nothing under the chosen options, and the switch that would give them effect."""
 
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-
-from verl_core.config.catalogue import entry, names
 from verl_core.config.effective import (
     advantage_needs,
     answers_a_row,
-    get,
     kl_terms,
     strategies,
     uses_reference,
     uses_rollout,
 )
+from verl_core.config.idle_rule_kinds import (
+    Condition,
+    Rule,
+    back_end_rules,
+    catalogue_rules,
+    keys_of,
+    optimizer_rules,
+    shard_rule,
+)
 from verl_core.config.loss_terms import FULL_KL
 from verl_core.config.model_roles import estimates_advantages, teachers, trains_process_rewards
 from verl_core.config.preferences import prefers
-from verl_core.config.schema import PoolConfig, RlxConfig, ValKwargs
+from verl_core.config.schema import RlxConfig, ValKwargs
 from verl_core.config.schema_distillation import FORWARD_TOPK
 
-_PRESET_KEYS = {key for name in names("algorithm") for key in (entry("algorithm", name).options or ())}
 _CORRECTION = "algorithm.rollout_correction"
 _OF_POLICY_LOSS = (
     *("actor.clip_ratio", "actor.clip_ratio_low", "actor.clip_ratio_high", "actor.clip_ratio_c"),
@@ -30,31 +31,6 @@ _OF_POLICY_LOSS = (
     *("actor.entropy_coeff", "actor.entropy_ctrl.", "actor.use_kl_loss", "actor.kl_loss_coef", "actor.kl_loss_type"),
     *("algorithm.use_kl_in_reward", "algorithm.use_pf_ppo", f"{_CORRECTION}."),
 )
-Condition = Callable[[RlxConfig], bool]
-
-
-@dataclass(frozen=True)
-class Rule:
-    keys: tuple[str, ...]
-    """Keys, or whole sections with a dot at the end."""
-    idle: Condition
-    """Whether they have no effect in this effective configuration."""
-    switch: str
-    """What to set for them to have one."""
-    besides: tuple[str, ...] = ()
-    """Keys of the sections that the rule leaves out."""
-    also: tuple[str, ...] = ()
-    """Keys that decide beside those `switch` names."""
-
-    def deciders(self) -> set[str]:
-        """The keys whose values make the others idle."""
-        named = {*re.findall(r"[a-z_]+(?:\.[a-z_]+)+", self.switch), *self.also}
-        return named | {"algorithm.name"} if named & _PRESET_KEYS else named
-
-    def covers(self, key: str) -> bool:
-        """Whether the rule is about this key."""
-        inside = any(key == own or (own.endswith(".") and key.startswith(own)) for own in self.keys)
-        return inside and key not in self.besides
 
 
 def _no_critic(c: RlxConfig) -> bool:
@@ -72,81 +48,10 @@ def _engine_log_probs(c: RlxConfig) -> bool:
     return r.old_log_prob == "rollout" or (r.old_log_prob == "auto" and own)
 
 
-def _shard_rule(role: str) -> Rule:
-    """Gradients of a rank that has a whole copy of the parameters are not cut."""
-
-    def whole(c: RlxConfig) -> bool:
-        pool = c.cluster.pools.get(get(c, role).pool)
-        return get(c, f"{role}.fsdp_config.fsdp_size") == 1 or pool == PoolConfig(1, 1)
-
-    return Rule(
-        (f"{role}.fsdp_config.reduce_gradients",),
-        whole,
-        f"{role}.fsdp_config.fsdp_size=-1 and cluster.n_gpus_per_node=2 or more",
-        also=("cluster.nproc", "cluster.nnodes"),
-    )
-
-
 def _val_default(name: str) -> Condition:
     return lambda c: (
         not c.rollout.val_kwargs.do_sample and getattr(c.rollout.val_kwargs, name) != getattr(ValKwargs(), name)
     )
-
-
-def _optimizer_rules(section: str) -> list[Rule]:
-    def optim(c: RlxConfig) -> object:
-        return get(c, section)
-
-    return [
-        Rule(
-            (f"{section}.muon_lr", f"{section}.muon_momentum"),
-            lambda c: get(optim(c), "optimizer") != "muon",
-            f"{section}.optimizer=muon",
-        ),
-        Rule(
-            (f"{section}.lr_warmup_steps_ratio",),
-            lambda c: get(optim(c), "lr_warmup_steps") >= 0,
-            f"{section}.lr_warmup_steps=-1",
-        ),
-        Rule(
-            (f"{section}.min_lr_ratio",),
-            lambda c: get(optim(c), "lr_scheduler_type") == "constant",
-            f"{section}.lr_scheduler_type=cosine or linear",
-        ),
-    ]
-
-
-def _catalogue_rules(kind: str, chosen: str, keys: tuple[str, ...], where: Condition = lambda c: True) -> list[Rule]:
-    """Keys that only some entries of a kind read, for configurations in which it matters."""
-
-    def idle(c: RlxConfig, key: str) -> bool:
-        return where(c) and (get(c, chosen) is None or key not in entry(kind, get(c, chosen)).keys)
-
-    return [
-        Rule(
-            (key,),
-            partial(idle, key=key),
-            f"{chosen}=" + " or ".join(name for name in names(kind) if key in entry(kind, name).keys),
-        )
-        for key in keys
-    ]
-
-
-def _keys_of(kind: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(key for name in names(kind) for key in entry(kind, name).keys))
-
-
-def _back_end_rules(role: str) -> list[Rule]:
-    """Keys of the training back end that the role does not use."""
-
-    def uses(back_end: str) -> Condition:
-        return lambda c: get(c, role).strategy == back_end
-
-    own = f"{role}.strategy"
-    return [
-        Rule((f"{role}.megatron.",), uses("fsdp"), f"{own}=megatron"),
-        Rule((f"{role}.fsdp_config.", f"{role}.ulysses_sequence_parallel_size"), uses("megatron"), f"{own}=fsdp"),
-    ]
 
 
 RULES = [
@@ -162,8 +67,8 @@ RULES = [
         lambda c: not uses_rollout(c),
         "algorithm.name=grpo or another that generates",
     ),
-    *_back_end_rules("actor"),
-    *_back_end_rules("critic"),
+    *back_end_rules("actor"),
+    *back_end_rules("critic"),
     Rule(("actor.share_prompt",), lambda c: "fsdp" not in strategies(c), "actor.strategy=fsdp"),
     Rule(
         ("actor.share_prompt",),
@@ -240,7 +145,7 @@ RULES = [
         lambda c: set(kl_terms(c).values()) == {FULL_KL},
         "actor.kl_loss_type or algorithm.kl_penalty to another than full",
     ),
-    *_catalogue_rules(
+    *catalogue_rules(
         "advantage",
         "algorithm.adv_estimator",
         (
@@ -291,13 +196,13 @@ RULES = [
         lambda c: c.actor.entropy_ctrl.type == "fixed",
         "actor.entropy_ctrl.type=target",
     ),
-    *_catalogue_rules(
+    *catalogue_rules(
         "policy_loss",
         "actor.policy_loss.loss_mode",
-        _keys_of("policy_loss"),
+        keys_of("policy_loss"),
     ),
     Rule(("algorithm.preference.",), lambda c: not prefers(c), "algorithm.name=dpo or another that prefers"),
-    *_catalogue_rules("preference_loss", "algorithm.preference.loss", _keys_of("preference_loss"), where=prefers),
+    *catalogue_rules("preference_loss", "algorithm.preference.loss", keys_of("preference_loss"), where=prefers),
     Rule(
         ("algorithm.preference.ref_update_freq",),
         lambda c: prefers(c) and not uses_reference(c),
@@ -309,16 +214,16 @@ RULES = [
         lambda c: prefers(c) or not uses_rollout(c),
         "algorithm.name=grpo or another that has a policy loss",
     ),
-    *_catalogue_rules("algorithm", "algorithm.name", ("data.messages_key", "data.response_key")),
+    *catalogue_rules("algorithm", "algorithm.name", ("data.messages_key", "data.response_key")),
     Rule(
         ("rollout.old_log_prob",),
         lambda c: prefers(c) and c.algorithm.name != "sppo",
         "algorithm.name=sppo or grpo, or another that looks back at the policy that sampled",
     ),
-    *_catalogue_rules("transport", "weights.type", ("weights.folder",)),
-    *_optimizer_rules("actor.optim"),
-    *_optimizer_rules("critic.optim"),
-    *_optimizer_rules("algorithm.prime.optim"),
+    *catalogue_rules("transport", "weights.type", ("weights.folder",)),
+    *optimizer_rules("actor.optim"),
+    *optimizer_rules("critic.optim"),
+    *optimizer_rules("algorithm.prime.optim"),
     Rule(
         ("actor.loss_scale_factor",),
         lambda c: c.actor.loss_agg_mode != "seq-mean-token-sum-norm",
@@ -392,7 +297,7 @@ RULES = [
         lambda c: c.trainer.device == "cpu",
         "trainer.device=auto or cuda",
     ),
-    *(_shard_rule(role) for role in ("actor", "critic")),
+    *(shard_rule(role) for role in ("actor", "critic")),
     Rule(
         ("trainer.max_ckpt_to_keep",),
         lambda c: c.trainer.save_freq == 0,

@@ -4,7 +4,8 @@ import copy
 from collections.abc import Iterator, Mapping, Sequence
 
 from verl_core.config.effective import effective, get
-from verl_core.config.idle_rules import RULES, Rule
+from verl_core.config.idle_rule_kinds import Rule
+from verl_core.config.idle_rules import RULES
 from verl_core.config.schema import RlxConfig
 from verl_core.config.typed import leaf_types
 

@@ -12,7 +12,8 @@ from verl_core.config.catalogue import entry, names
 from verl_core.config.compose import load_tree, profile_names, resolve
 from verl_core.config.effective import effective
 from verl_core.config.errors import ConfigError, EnvError, UserError
-from verl_core.config.idle_rules import RULES, Rule
+from verl_core.config.idle_rule_kinds import Rule
+from verl_core.config.idle_rules import RULES
 from verl_core.config.keys import Target, translate
 from verl_core.config.merge import assign, interpolate
 from verl_core.config.schema import FACTS, RlxConfig
