@@ -11,9 +11,17 @@ from rlx import rundir, ui
 from rlx.env import interpreter, launch, manager
 from verl_core.config.catalogue import names
 from verl_core.config.compose import Resolved
-from verl_core.config.effective import effective, extras, has_nvidia_driver, learner, uses_reference, uses_rollout
+from verl_core.config.effective import (
+    effective,
+    extras,
+    has_nvidia_driver,
+    role_pools,
+    settled,
+    uses_reference,
+    uses_rollout,
+)
 from verl_core.config.errors import EnvError, UserError
-from verl_core.config.model_roles import teachers, trains_process_rewards
+from verl_core.config.model_roles import teachers
 from verl_core.config.schema import RlxConfig
 from verl_core.config.unbuilt import unbuilt
 
@@ -126,18 +134,9 @@ def _memory(config: RlxConfig) -> str:
 
 
 def _roles(config: RlxConfig) -> dict[str, str]:
-    """Role -> pool, for the roles this run has."""
-    roles: dict[str, str | None] = {learner(config): config.actor.pool}
-    if uses_rollout(config):
-        roles["rollout"] = config.rollout.pool
-    if uses_reference(config):
-        roles["ref"] = config.ref.pool
-    if config.critic.enable:
-        roles["critic"] = config.critic.pool
-    if trains_process_rewards(config):
-        roles["reward_model"] = config.algorithm.prime.pool
-    roles |= dict.fromkeys(teachers(config), config.teacher.pool)
-    return {role: pool or config.actor.pool for role, pool in roles.items()}
+    """Role -> pool, for the roles this run has, a reference inside the actor's engine among them."""
+    reference = {"ref": settled(config.ref.pool)} if uses_reference(config) else {}
+    return role_pools(config) | reference
 
 
 def _ranks(config: RlxConfig, pool: str) -> int:

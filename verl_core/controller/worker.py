@@ -109,7 +109,7 @@ class Worker:
             with self._resident(role):
                 pass  # and back to where it waits for its turn
         if "reward_model" in self.engines and trains_process_rewards(c):
-            self.engines["reward_model"].snapshot("ref")
+            self.engines["reward_model"].snapshot(REFERENCE)
         if "actor" in self.engines and uses_reference(c) and c.ref.pool == c.actor.pool:
             self.engines["actor"].snapshot(REFERENCE)
 
