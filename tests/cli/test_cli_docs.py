@@ -13,7 +13,11 @@ from verl_core.config.schema import RlxConfig
 from verl_core.config.typed import MISSING, fields_of, steps, type_at
 from verl_core.config.verl_keys import FIXED, RENAMED
 
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "algorithms").glob("*.md")),
+]
 CODE = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 SECTIONS = "|".join(fields_of(RlxConfig))
 
