@@ -3,7 +3,6 @@ class serves every executor; it knows its rank and nothing of the other pools.""
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -24,6 +23,7 @@ from verl_core.config.errors import MachineError
 from verl_core.config.model_roles import model_of, role_settings, teachers, trains_process_rewards
 from verl_core.config.schema import FsdpConfig, RlxConfig
 from verl_core.config.user_module import declare_module
+from verl_core.controller import addresses
 from verl_core.controller.computing import prepare_computing
 from verl_core.controller.engine_logs import engine_log
 from verl_core.controller.engines import BesideTrainer, Seat, make_seat, served_adapter
@@ -65,10 +65,7 @@ class Worker:
 
     def free_address(self) -> str:
         """host:port at which rank 0 can be met."""
-        with socket.socket() as s:
-            s.bind(("", 0))
-            port = s.getsockname()[1]
-        return f"{_own_host(self.config.cluster.ray_address)}:{port}"
+        return addresses.free_address(self.config.cluster.ray_address)
 
     def start(self, master: str | None) -> None:
         """Joins the process group and builds the engines of this rank's roles."""
@@ -214,7 +211,7 @@ class Worker:
             tells,
             device=self.platform.device,
             dtype=self._rollout_dtype,
-            address=_own_host(self.config.cluster.ray_address),
+            address=addresses.own_host(self.config.cluster.ray_address),
         )
 
     def tell_inbox(self, method: str, message: dict[str, Any]) -> Any:
@@ -342,13 +339,3 @@ class Worker:
             self.seat = None
         if self.world > 1 and torch.distributed.is_initialized():
             torch.distributed.destroy_process_group()
-
-
-def _own_host(ray_address: str | None) -> str:
-    """This machine as the ranks of the others reach it. Its own name may stand for a loopback address in /etc/hosts;
-    Ray knows the address that the cluster uses."""
-    if ray_address is None:
-        return "127.0.0.1"
-    import ray
-
-    return ray.util.get_node_ip_address()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from verl_core.batch import Batch
 from verl_core.batch.packing import cut_further, micro_batches
@@ -32,3 +32,13 @@ def cut(
         cuts = cut_further(cuts, groups.tokens if groups else batch.length_S, count)
     indices = [groups.sequences(part) for part in cuts] if groups else cuts
     return [*indices, *[None] * (count - len(indices))]
+
+
+def with_last[T](items: Iterable[T]) -> Iterator[tuple[T, bool]]:
+    """Each item and whether it is the last; the next one is made before an item is given out."""
+    iterator = iter(items)
+    for item in iterator:
+        for following in iterator:
+            yield item, False
+            item = following
+        yield item, True

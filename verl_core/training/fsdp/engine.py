@@ -4,7 +4,7 @@ modules, no hooks) to many GPUs (sharded parameters, gradients and optimizer sta
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +30,7 @@ from verl_core.platforms.profiling import part
 from verl_core.training.fsdp import memory, metrics
 from verl_core.training.fsdp.activation import offload_layers, recompute_layers
 from verl_core.training.fsdp.compiling import compile_layers
-from verl_core.training.fsdp.cutting import cut
+from verl_core.training.fsdp.cutting import cut, with_last
 from verl_core.training.fsdp.half import HalfCopies
 from verl_core.training.fsdp.layout import arrange
 from verl_core.training.fsdp.network import HALF, READS, TokenNetwork, on_tokens
@@ -341,13 +341,3 @@ class FsdpEngine:
 def _zero(out: Mapping[Need, Tensor]) -> Tensor:
     """A loss of 0 that depends on every quantity: ranks run equally many backward passes, whatever their shares."""
     return torch.stack([v.sum() for v in out.values()]).sum() * 0.0
-
-
-def with_last[T](items: Iterable[T]) -> Iterator[tuple[T, bool]]:
-    """Each item and whether it is the last; the next one is made before an item is given out."""
-    iterator = iter(items)
-    for item in iterator:
-        for following in iterator:
-            yield item, False
-            item = following
-        yield item, True
