@@ -146,3 +146,10 @@ def test_a_renewed_reference_survives_a_checkpoint(model: Path, tmp_path: Path):
     unbroken = run(resumed=False)
     assert run(resumed=True) == unbroken
     assert (tmp_path / "ref" / "weights").is_dir()
+
+    kept = tiny_config("smoke-spin", "algorithm.preference.ref_update_freq=0")
+    with one_rank(kept, model) as group:  # renewed no more, it still is not the model that the run began with
+        role = Role("actor", group)
+        asyncio.run(role.load(str(tmp_path)))
+        asyncio.run(role.save(str(tmp_path / "later")))
+    assert (tmp_path / "later" / "ref" / "weights").is_dir()

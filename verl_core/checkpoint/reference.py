@@ -16,10 +16,12 @@ def save_reference(folder: Path | str, engine: TrainEngine) -> None:
         save_role(Path(folder) / REFERENCE, EngineState(dict(engine.named_shards())))
 
 
-def load_reference(folder: Path | str, engine: TrainEngine) -> None:
-    """Reads it back into the snapshot. A checkpoint without one is of a run that had the model it began with as its
-    reference, which the snapshot is already. Called on all ranks."""
+def load_reference(folder: Path | str, engine: TrainEngine) -> bool:
+    """Reads it back into the snapshot, and says whether there was one. A checkpoint without is of a run that had the
+    model it began with as its reference, which the snapshot is already. Called on all ranks."""
     saved = Path(folder) / REFERENCE
-    if saved.is_dir():
-        with engine.use(REFERENCE):
-            load_role(saved, EngineState(dict(engine.named_shards())))
+    if not saved.is_dir():
+        return False
+    with engine.use(REFERENCE):
+        load_role(saved, EngineState(dict(engine.named_shards())))
+    return True

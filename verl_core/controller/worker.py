@@ -54,6 +54,7 @@ class Worker:
         self.rank, self.world, self.config, self.roles = rank, world, config, tuple(roles)
         self.model_folder = model_folder
         self.engines: dict[str, FsdpEngine] = {}
+        self.renewed: set[str] = set()  # roles whose reference is no longer the model they began with
         self.seat: Seat | None = None
         self.span: Span  # of a rank that has, or shares, a rollout engine
         self.courier: Courier | None = None
@@ -193,9 +194,7 @@ class Worker:
         """The role's present weights are its reference from now on."""
         with self.phases.phase("ref"), self._resident(role) as engine:
             engine.snapshot(REFERENCE)
-
-    def _renews_reference(self, role: str) -> bool:
-        return REFERENCE in self.engines[role].snapshots and bool(self.config.algorithm.preference.ref_update_freq)
+        self.renewed.add(role)
 
     # --- generation -------------------------------------------------------------------------------------------------
 
@@ -282,7 +281,7 @@ class Worker:
         target = Path(folder) / role
         with self.phases.phase(CHECKPOINT), self._resident(role, with_optimizer=True) as engine:
             save_role(target, engine.state())
-            if self._renews_reference(role):
+            if role in self.renewed:
                 save_reference(folder, engine)
             if self.rank == 0:
                 save_huggingface_files(
@@ -296,13 +295,13 @@ class Worker:
     def load(self, role: str, folder: str) -> None:
         with self.phases.phase(CHECKPOINT), self._resident(role, with_optimizer=True) as engine:
             engine.load_state(load_role(Path(folder) / role, engine.state()))
-            if REFERENCE in engine.snapshots:
-                load_reference(folder, engine)
+            if REFERENCE in engine.snapshots and load_reference(folder, engine):
+                self.renewed.add(role)
 
     def state_bytes(self, role: str) -> int:
         """Size of the role's checkpoint over all ranks."""
         state = self.engines[role].state()
-        return state_bytes(state) + (state_bytes(EngineState(state.weights)) if self._renews_reference(role) else 0)
+        return state_bytes(state) + (state_bytes(EngineState(state.weights)) if role in self.renewed else 0)
 
     def parameter_counts(self, role: str) -> tuple[int, int]:
         """How many parameters the role trains, and has."""
