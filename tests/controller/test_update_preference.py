@@ -98,6 +98,9 @@ def test_sppo_looks_back_at_the_policy_that_sampled(model: Path):
     (first,), _, _ = steps(config, model, batch, 1)
     assert batch["win_S"].tolist() == [0.25, 0.75] * 8
     assert first["actor/loss"] == pytest.approx(0.25, rel=1e-5)  # (0 - 2 (P - 1/2))^2
+    batch.add(stale_N=batch["mask_N"] & (batch.group_S < 2)[batch.seq_N])  # half of the answers waited for a step
+    (partly,), _, _ = steps(config, model, batch, 1)
+    assert partly["actor/loss"] != pytest.approx(0.25, rel=0.01)
     (trusting,), _, _ = steps(config, model, batch, 1, old_from_rollout=True)
     assert trusting["actor/loss"] != pytest.approx(0.25, rel=0.01)  # these answers came from no engine
 

@@ -126,6 +126,14 @@ class Flow:
             yield batch.select(torch.isin(batch.group_S, prompts).nonzero()[:, 0])
 
 
+def of_the_sampler(batch: Batch, present_logp_N: Tensor) -> Tensor:
+    """Log-probs of the present weights, and where an older policy sampled (stale_N) that one's, as the engine had
+    them."""
+    if "stale_N" not in batch:
+        return present_logp_N
+    return torch.where(batch["stale_N"], batch["rollout_logp_N"], present_logp_N)
+
+
 def optimizer_steps(config: RlxConfig, total_steps: int, role: str) -> int:
     """Optimizer steps a role takes in the whole run: what its learning-rate schedule spans."""
     settings = role_settings(config, role)

@@ -11,6 +11,7 @@ from verl_core.algorithms.correction import mask_not_finite
 from verl_core.algorithms.loss import Need
 from verl_core.algorithms.preference.groups import best_and_worst, win_rate
 from verl_core.batch import Batch, Trajectory, collate
+from verl_core.controller.flows.base import of_the_sampler
 from verl_core.controller.flows.preference import REWARDS, PreferenceFlow
 from verl_core.data.example_rows import CHOSEN, REJECTED
 from verl_core.tracking.timing import Timer
@@ -46,7 +47,7 @@ class SppoFlow(OwnAnswersFlow):
     async def reference(self, judged: Batch, timer: Timer) -> Tensor:
         if self.old_from_rollout:
             return judged["rollout_logp_N"]
-        return (await self.present(judged, timer))[Need.LOGP]
+        return of_the_sampler(judged, (await self.present(judged, timer))[Need.LOGP])
 
 
 class SpinFlow(OwnAnswersFlow):

@@ -24,7 +24,7 @@ from verl_core.config.effective import advantage_needs, kl_terms, settled, uses_
 from verl_core.config.loss_terms import FULL_KL
 from verl_core.config.rollout_correction import rejections_of, weights_of
 from verl_core.config.schema import RlxConfig
-from verl_core.controller.flows.base import LOGP, Flow, critic_only_steps
+from verl_core.controller.flows.base import LOGP, Flow, critic_only_steps, of_the_sampler
 from verl_core.controller.roles import Role, together
 from verl_core.controller.seeds import draw_seed
 from verl_core.tracking.timing import Timer
@@ -86,10 +86,7 @@ class PolicyFlow(Flow):
         out = await self.present(batch, timer, LOGP | self.beside)
         batch.add(**{need.value: out[need] for need in self.beside})
         if not self.old_from_rollout:
-            old_logp_N = out[Need.LOGP]
-            if "stale_N" in batch:  # the policy that sampled these tokens is an older one, as the engine had it
-                old_logp_N = torch.where(batch["stale_N"], batch["rollout_logp_N"], old_logp_N)
-            batch.add(old_logp_N=old_logp_N)
+            batch.add(old_logp_N=of_the_sampler(batch, out[Need.LOGP]))
 
     async def _ref_logp(self, batch: Batch, timer: Timer) -> None:
         batch.add(ref_logp_N=await self.reference_logp(batch, timer))
