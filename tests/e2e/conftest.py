@@ -102,6 +102,14 @@ def train_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[...,
     return run
 
 
+def same_after_a_stop(train_here: Callable[..., Records], words: list[str], until: int) -> Records:
+    """What the unbroken run logs, which one that stops after step `until` and is resumed repeats."""
+    unbroken = train_here([*words, "trainer.experiment_name=unbroken"])
+    assert train_here(words, until=until) == [line for line in unbroken if line["step"] <= until]
+    assert train_here(words, resume=True) == unbroken
+    return unbroken
+
+
 def records(run_dir: Path) -> Records:
     """metrics.jsonl without what cannot repeat."""
     lines = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]

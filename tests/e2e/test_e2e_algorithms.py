@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import Records, records, run_dir_of
+from tests.e2e.conftest import Records, records, run_dir_of, same_after_a_stop
 from verl_core.config.algorithms import POLICY_FLOW
 from verl_core.config.catalogue import entry, names
 from verl_core.tracking.registry import check_known
@@ -89,11 +89,7 @@ def test_a_family_by_the_command(rlx, words, tmp_path: Path, name: str):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(EXTRA))
 def test_a_stopped_run_goes_on_as_the_unbroken_one(train_here, words, name: str):
-    lean = [*words(name), *LEAN]
-    unbroken = train_here([*lean, "trainer.experiment_name=unbroken"])
-    holds(name, unbroken)
-    assert train_here(lean, until=1) == unbroken[:1]
-    assert train_here(lean, resume=True) == unbroken
+    holds(name, same_after_a_stop(train_here, [*words(name), *LEAN], until=1))
 
 
 def holds(name: str, lines: Records) -> None:

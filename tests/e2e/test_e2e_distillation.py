@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import records, run_dir_of
+from tests.e2e.conftest import records, run_dir_of, same_after_a_stop
 from verl_core.checkpoint.merge import merge, plan_merge
 from verl_core.config.catalogue import entry, names
 from verl_core.tracking.registry import check_known
@@ -54,11 +54,7 @@ def words(small, warm_model: Path):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [*OPD, "prime"])
 def test_a_stopped_run_goes_on_as_the_unbroken_one(train_here, words, name: str):
-    lean = [*words(name), *LEAN]
-    unbroken = train_here([*lean, "trainer.experiment_name=unbroken"])
-    holds(name, unbroken)
-    assert train_here(lean, until=2) == unbroken[: len(unbroken) - 1]
-    assert train_here(lean, resume=True) == unbroken
+    holds(name, same_after_a_stop(train_here, [*words(name), *LEAN], until=2))
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import records, run_dir_of
+from tests.e2e.conftest import records, run_dir_of, same_after_a_stop
 from verl_core.config.catalogue import entry, names
 from verl_core.tracking.registry import check_known
 
@@ -48,11 +48,7 @@ def test_each_algorithm_has_a_run_here():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXTRA)
 def test_a_stopped_run_goes_on_as_the_unbroken_one(train_here, words, name: str):
-    lean = [*words(name), *LEAN]
-    unbroken = train_here([*lean, "trainer.experiment_name=unbroken"])
-    holds(name, unbroken)
-    assert train_here(lean, until=2) == unbroken[: len(unbroken) - 1]
-    assert train_here(lean, resume=True) == unbroken
+    holds(name, same_after_a_stop(train_here, [*words(name), *LEAN], until=2))
 
 
 @pytest.mark.slow
