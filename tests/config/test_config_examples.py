@@ -66,4 +66,12 @@ def test_where_demonstrations_stand_matters_to_those_that_read_them():
     for profile in ("smoke", "smoke-rm"):
         (warning,) = resolve(profile, ["data.messages_key=dialogue"]).warnings
         assert "data.messages_key (command line) has no effect; for that set algorithm.name=sft" in warning
-    assert not resolve("smoke-sft", ["data.messages_key=dialogue"]).warnings
+    for profile in ("smoke-sft", "smoke-spin"):
+        assert not resolve(profile, ["data.messages_key=dialogue", "data.response_key=answer"]).warnings
+
+
+@pytest.mark.parametrize("profile", ["smoke-dpo", "smoke-sppo", "smoke-spin", "smoke-opd", "smoke-prime"])
+def test_an_estimator_that_is_not_asked_brings_no_critic(profile):
+    resolved = resolve(profile, ["algorithm.adv_estimator=gae"])
+    assert not effective(resolved.config).critic.enable
+    assert ["algorithm.adv_estimator (command line) has no effect" in line for line in resolved.warnings] == [True]

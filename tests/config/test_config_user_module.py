@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rlx import templates
+from verl_core.config import registry
 from verl_core.config.catalogue import entry, implementation
 from verl_core.config.compose import resolve
 from verl_core.config.effective import effective
@@ -23,6 +24,13 @@ def loss(tokens, options): ...
 catalogue.register("algorithm", "own", options={"algorithm.adv_estimator": "own_advantage",
                                                 "actor.policy_loss.loss_mode": "own_loss"})
 """
+
+
+@pytest.fixture(autouse=True)
+def forgotten(monkeypatch: pytest.MonkeyPatch):
+    """What a test declares is unknown to those after it."""
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    monkeypatch.setattr(registry, "_DECLARED", set(registry._DECLARED))
 
 
 def config_of(folder: Path, text: str, *words: str):

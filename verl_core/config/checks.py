@@ -21,7 +21,7 @@ from verl_core.config.example_checks import reward_model_faults
 from verl_core.config.key_checks import Said, each_key
 from verl_core.config.loss_terms import FULL_KL
 from verl_core.config.model_role_checks import model_role_faults
-from verl_core.config.model_roles import teachers, trains_process_rewards
+from verl_core.config.model_roles import estimates_advantages, teachers, trains_process_rewards
 from verl_core.config.no_effect import idle_keys
 from verl_core.config.preference_checks import preference_faults
 from verl_core.config.ranges import VLLM_LORA_RANK, VLLM_TEMPERATURES
@@ -149,7 +149,7 @@ def _algorithm(said: Said, e: RlxConfig) -> Iterator[str]:
     """What dynamic sampling and the advantage estimator need."""
     if uses_rollout(e) and e.algorithm.filter_groups.enable and e.rollout.n < 2:
         yield f"{said('rollout.n')}: dynamic sampling compares the answers of one prompt and needs at least 2"
-    if e.algorithm.adv_estimator is None:
+    if e.algorithm.adv_estimator is None or not estimates_advantages(e):
         return
     name, needs = e.algorithm.adv_estimator, entry("advantage", e.algorithm.adv_estimator).needs
     if "group" in needs and e.rollout.n < 2:

@@ -129,9 +129,9 @@ def trained_roles(config: RlxConfig) -> tuple[str, ...]:
 
 
 def advantage_needs(config: RlxConfig) -> tuple[str, ...]:
-    """What the advantage estimator of an effective configuration needs; nothing where there is none."""
+    """What the advantage estimator of an effective configuration needs; nothing where none is asked."""
     name = config.algorithm.adv_estimator
-    return entry("advantage", name).needs if name else ()
+    return entry("advantage", name).needs if name and estimates_advantages(config) else ()
 
 
 def engines_apart(config: RlxConfig) -> bool:

@@ -118,7 +118,8 @@ def _algorithm(
     reference = ("reference",) if "reference" in of_loss.needs and name != "sppo" else ()
     values = {"loss": loss, **({"ref_update_freq": 0} if reference else {}), **values}
     options = PRESET | {f"{_SECTION}.{key}": value for key, value in values.items()}
-    keys = tuple(dict.fromkeys((*options, *of_loss.keys)))
+    read = ("data.messages_key", "data.response_key") if "demonstration" in needs else ()
+    keys = tuple(dict.fromkeys((*options, *of_loss.keys, *read)))
     register(
         "algorithm",
         name,
