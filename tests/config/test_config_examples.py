@@ -49,6 +49,8 @@ def test_refused_of_a_reward_model(words, said):
     [
         ("rollout.temperature=0.5", "algorithm.name=grpo or another that generates"),
         ("reward.num_workers=2", "algorithm.name=grpo or another that generates"),
+        ("trainer.parity=off", "algorithm.name=grpo or another that generates"),
+        ("trainer.log_rollouts=3", "algorithm.name=grpo or another that generates"),
         ("actor.clip_ratio=0.3", NO_POLICY_LOSS),
         ("actor.loss_agg_mode=seq-mean-token-mean", NO_POLICY_LOSS),
         ("actor.use_kl_loss=true", NO_POLICY_LOSS),
