@@ -75,6 +75,15 @@ def test_a_pair_in_each_form(make, tokenizer, row):
     assert [t.group for t in data.group(data[0])] == ["0-0", "0-0"] and data[0].data_source == "rows"
 
 
+def test_a_call_of_a_tool_needs_no_content(make):
+    call = {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "add", "arguments": {}}}]}
+    data = make([{"messages": [USER, call, {"role": "tool", "content": "12"}, ANSWER]}])
+    (answer,) = data._example(0).answers
+    assert answer.turns[0] == call | {"content": ""}
+    with pytest.raises(UserError, match=r"messages\[1\].content is None, not a string"):
+        make([{"messages": [USER, call | {"tool_calls": []}]}])
+
+
 def test_a_pair_may_differ_from_an_earlier_turn_on(make, tokenizer):
     chosen, rejected = [SYSTEM, USER, ANSWER, MORE, ANSWER], [SYSTEM, USER, WRONG, MORE, ANSWER]
     one, other = make([{"chosen": chosen, "rejected": rejected}], "pairs").group(

@@ -58,7 +58,8 @@ def as_object(record: Any) -> dict[str, Any]:
 
 
 def messages_in(record: dict[str, Any], key: str) -> list[dict[str, Any]]:
-    """The chat messages of a field; a text is what the user said. Raises BrokenRow."""
+    """The chat messages of a field; a text is what the user said. One that only calls tools may be without content.
+    Raises BrokenRow."""
     prompt = present(record, key)
     if isinstance(prompt, str):
         prompt = [{"role": "user", "content": prompt}]
@@ -68,10 +69,11 @@ def messages_in(record: dict[str, Any], key: str) -> list[dict[str, Any]]:
         if not isinstance(message, dict):
             broken(record, f"{key}[{i}]", f"is {short(message)}, not a {{role, content}} message")
         for part in ("role", "content"):
-            if not isinstance(message.get(part), str):
+            silent = part == "content" and message.get(part) is None and message.get("tool_calls")
+            if not silent and not isinstance(message.get(part), str):
                 broken(record, f"{key}[{i}].{part}", f"is {short(message.get(part))}, not a string")
     # Parquet gives every message the keys of all messages; the absent ones are null there.
-    return [{k: v for k, v in message.items() if v is not None} for message in prompt]
+    return [{"content": ""} | {k: v for k, v in message.items() if v is not None} for message in prompt]
 
 
 def _data_source(record: dict[str, Any], key: str) -> str:
