@@ -62,7 +62,6 @@ RULES = [
             "reward.",
             "algorithm.adv_estimator",
             "algorithm.filter_groups.",
-            "algorithm.rollout_correction.",
             "trainer.parity",
             "trainer.parity_threshold",
             "trainer.log_rollouts",
