@@ -14,6 +14,7 @@ from verl_core.config.effective import effective, role_pools, trained_roles
 from verl_core.config.errors import UserError
 from verl_core.config.schema import RlxConfig
 from verl_core.controller.eval_job import _generation_only
+from verl_core.controller.job import find_teachers
 from verl_core.controller.roles import Role
 from verl_core.data.builtin import builtin_corpus
 from verl_core.models.builtin import write_builtin
@@ -200,3 +201,9 @@ def test_prompts_that_are_always_answered_rightly_teach_nothing(model: Path):
         return await flow.update(batch, 1, Timer())
 
     assert on_a_rank(config, model, all_right) == {"reward_model/kept_prompts": 0}
+
+
+def test_a_teacher_that_is_not_there_is_missed_before_the_student_is_warmed_up(tmp_path: Path):
+    config = effective(resolve("smoke-opd", [f"{TEACHER}.skilled.model_path={tmp_path / 'nobody'}"]).config)
+    with pytest.raises(UserError, match="nobody"):
+        find_teachers(config)

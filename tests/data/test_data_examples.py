@@ -224,3 +224,10 @@ def test_the_form_follows_what_an_algorithm_needs():
         "pairs",
         "labels",
     ]
+
+
+def test_pairs_of_equal_answers_are_counted_aloud(make, caplog):
+    rows = [{"prompt": "7+5?", "chosen": "12", "rejected": other} for other in ("13", "12", "12")]
+    make(rows, "pairs")
+    (said,) = [record.getMessage() for record in caplog.records if "teach nothing" in record.getMessage()]
+    assert said.startswith("2 pairs have equal answers and teach nothing, the first in ") and said.endswith("row 2")

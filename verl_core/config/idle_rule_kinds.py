@@ -10,7 +10,6 @@ from verl_core.config.catalogue import entry, names
 from verl_core.config.effective import get
 from verl_core.config.schema import PoolConfig, RlxConfig
 
-_PRESET_KEYS = {key for name in names("algorithm") for key in (entry("algorithm", name).options or ())}
 Condition = Callable[[RlxConfig], bool]
 
 
@@ -30,7 +29,8 @@ class Rule:
     def deciders(self) -> set[str]:
         """The keys whose values make the others idle."""
         named = {*re.findall(r"[a-z_]+(?:\.[a-z_]+)+", self.switch), *self.also}
-        return named | {"algorithm.name"} if named & _PRESET_KEYS else named
+        presets = {key for name in names("algorithm") for key in (entry("algorithm", name).options or ())}
+        return named | {"algorithm.name"} if named & presets else named
 
     def covers(self, key: str) -> bool:
         """Whether the rule is about this key."""

@@ -22,6 +22,7 @@ from rich.progress import Progress as Bar
 
 from verl_core.config.effective import effective, learner, uses_rollout
 from verl_core.config.errors import EnvError, RlxError, RunError, UserError
+from verl_core.config.model_roles import teachers
 from verl_core.config.process import run_job
 from verl_core.config.schema import RlxConfig
 from verl_core.config.write import load
@@ -98,6 +99,7 @@ def _work(config: RlxConfig, args: argparse.Namespace, stop: Stop) -> int:
     hf_logging.disable_progress_bar()
     records = RunRecords(args.run_dir)
     _find_prompts(config)
+    find_teachers(config)
     model_folder = _model_folder(config, args.run_dir, stop)
     if model_folder is None:
         return stop.exit_code
@@ -113,6 +115,16 @@ def _find_prompts(config: RlxConfig) -> None:
         named = [files] if isinstance(files, str) else files or []
         if outside := [name for name in named if not is_builtin(name)]:
             resolve(outside, split)
+
+
+def find_teachers(config: RlxConfig) -> None:
+    """Raises UserError when a teacher's folder is not there, before the student is warmed up for it."""
+    from verl_core.data.builtin import is_builtin
+    from verl_core.models.pretrained import resolve
+
+    for teacher in teachers(config).values():
+        if not is_builtin(str(teacher.model_path)):
+            resolve(str(teacher.model_path))
 
 
 def _model_folder(config: RlxConfig, run_dir: Path, stop: Stop) -> str | None:

@@ -39,6 +39,11 @@ class ExampleRow(RawRow):
     margin: float = 0.0
     tools: tuple[dict[str, Any], ...] = ()
 
+    @property
+    def says_nothing(self) -> bool:
+        """Whether it is a pair of equal answers."""
+        return len(self.answers) > 1 and self.answers[0].turns == self.answers[1].turns
+
 
 def demonstration(record: dict[str, Any], file: str, row: int, cfg: DataConfig) -> ExampleRow:
     """A conversation in data.messages_key; or data.prompt_key and the answer in data.response_key, where a dot leads

@@ -3,6 +3,7 @@ single answers with a label."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, Literal
@@ -14,6 +15,8 @@ from verl_core.data.conversation import Encoded, Rendered, Template, Unmaskable
 from verl_core.data.dataset import PromptDataset, PromptRow, truncate
 from verl_core.data.example_rows import ExampleRow, comparison, demonstration, pair
 from verl_core.data.rows import RawRow, as_object, raise_for
+
+log = logging.getLogger(__name__)
 
 Form = Literal["demonstrations", "pairs", "labels"]
 PARSERS: dict[Form, Callable[[dict[str, Any], str, int, DataConfig], ExampleRow]] = {
@@ -51,6 +54,12 @@ class ExampleDataset(PromptDataset):
         self.template = Template(tokenizer, cfg.apply_chat_template_kwargs)
         self._examples: dict[int, list[Encoded]] = {}
         super().__init__(files, cfg, tokenizer, split, seed)
+        same = [i for i in self.indexes if self._example(i).says_nothing]
+        if same:
+            r = self._example(same[0])
+            log.warning(
+                "%d pairs have equal answers and teach nothing, the first in %s row %d", len(same), r.file, r.row
+            )
         # Found now, not in the middle of a run: templates differ in what they make of earlier turns.
         self._encode([self.indexes[0], *(i for i in self.indexes if self._turns(i) > 1)])
 
