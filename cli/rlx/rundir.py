@@ -101,7 +101,7 @@ def changes(folder: Path, resolved: Resolved) -> list[str]:
     old = dict(leaves(asdict(write.of_run(write.load(folder / "config.yaml")))))
     new = dict(leaves(asdict(write.of_run(resolved.config)))) | {"trainer.experiment_name": folder.name}
     told = [f"{key}: {old.get(key)} -> {new.get(key)}" for key in {**old, **new} if old.get(key) != new.get(key)]
-    module, kept = resolved.config.algorithm.module, folder / "algorithm.py"
+    module, kept = resolved.config.algorithm.module, folder / write.MODULE_COPY
     if module and kept.is_file() and kept.read_bytes() != Path(module).expanduser().read_bytes():
         told.append(f"algorithm.module: the text of {module}")
     return told
@@ -153,7 +153,7 @@ def _write_records(folder: Path, resolved: Resolved, environment: str) -> None:
         "git": git_state(),
     }
     if module := resolved.config.algorithm.module:
-        run["algorithm_module"] = _keep(module, folder / "algorithm.py")
+        run["algorithm_module"] = _keep(module, folder / write.MODULE_COPY)
     if earlier := run_records.read_json(folder / "run.json"):
         run = {**earlier, "resumes": [*earlier.get("resumes", []), run]}
     _replace(folder / "config.yaml", write.dump(write.of_run(resolved.config)))

@@ -3,9 +3,14 @@
 from pathlib import Path
 
 import pytest
+import torch
 
 from rlx import templates
-from verl_core.config import registry
+from verl_core.algorithms.advantages import compute_advantage
+from verl_core.algorithms.loss import Need, Totals
+from verl_core.algorithms.losses import PolicyLoss
+from verl_core.batch import Batch
+from verl_core.config import registry, write
 from verl_core.config.catalogue import entry, implementation
 from verl_core.config.compose import resolve
 from verl_core.config.effective import effective
@@ -33,9 +38,13 @@ def forgotten(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(registry, "_DECLARED", set(registry._DECLARED))
 
 
-def config_of(folder: Path, text: str, *words: str):
+def write_module(folder: Path, text: str) -> Path:
     (folder / "my.py").write_text(text)
-    return effective(resolve("smoke", [f"algorithm.module={folder / 'my.py'}", *words]).config)
+    return folder / "my.py"
+
+
+def config_of(folder: Path, text: str, *words: str):
+    return effective(resolve("smoke", [f"algorithm.module={write_module(folder, text)}", *words]).config)
 
 
 def test_names_needs_and_presets_are_known_without_importing_the_file(tmp_path: Path):
@@ -102,3 +111,62 @@ def test_the_template_is_an_algorithm_in_under_twenty_lines(tmp_path: Path):
     assert config.algorithm.adv_estimator == "above_median" and not config.critic.enable
     code = text.split('"""', 2)[2]
     assert len([line for line in code.splitlines() if line.strip()]) < 20
+
+
+FAULTY = """
+from verl_core.config.catalogue import register
+
+@register("advantage", "own_none")
+def nothing(batch, config): ...
+
+@register("advantage", "own_short")
+def short(batch, config):
+    import torch
+    return {"advantages_N": torch.zeros(3)}
+
+@register("policy_loss", "own_typo")
+def typo(tokens, options):
+    return tokens.advantages, {}
+
+@register("policy_loss", "own_scalar")
+def scalar(tokens, options):
+    return tokens.logp_M.sum(), {}
+"""
+
+
+@pytest.mark.parametrize(
+    "name, told",
+    [
+        ("own_none", "advantage 'own_none' returned None, not columns with advantages_N"),
+        ("own_short", "advantage 'own_short': column advantages_N has 3 entries, its axis has 2"),
+    ],
+)
+def test_an_advantage_that_returns_something_else_is_named(tmp_path: Path, name: str, told: str):
+    config = config_of(tmp_path, FAULTY, "rollout.n=2")
+    columns = {"mask_N": torch.ones(2, dtype=torch.bool), "reward_S": torch.zeros(1)}
+    with pytest.raises(UserError, match=told):
+        compute_advantage(name, Batch(torch.tensor([2]), torch.tensor([0]), columns), config.algorithm)
+
+
+@pytest.mark.parametrize(
+    "name, told",
+    [
+        ("own_typo", r"'own_typo' of .*my.py fails: AttributeError: .*advantages.*\(my.py:14\)"),
+        ("own_scalar", r"'own_scalar' returned torch.Size\(\[\]\), not \(2 losses of tokens, diagnostics\)"),
+    ],
+)
+def test_a_policy_loss_that_fails_is_the_files_fault(tmp_path: Path, name: str, told: str):
+    config_of(tmp_path, FAULTY)
+    columns = {"mask_N": torch.ones(2, dtype=torch.bool), "old_logp_N": torch.zeros(2), "advantages_N": torch.zeros(2)}
+    batch = Batch(torch.tensor([2]), torch.tensor([0]), columns)
+    with pytest.raises(UserError, match=told):
+        PolicyLoss(name, want_entropy=False)({Need.LOGP: torch.zeros(2)}, batch, Totals.of(batch))
+
+
+def test_a_run_has_its_own_copy_where_the_file_is_gone(tmp_path: Path):
+    config = resolve("smoke", [f"algorithm.module={write_module(tmp_path, TORCHLESS)}", "algorithm.name=own"]).config
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.yaml").write_text(write.dump(config))
+    (tmp_path / "my.py").rename(run / "algorithm.py")
+    assert write.load(run / "config.yaml").algorithm.module == str(run / "algorithm.py")

@@ -18,14 +18,26 @@ from verl_core.algorithms.correction import keep, log_ratio
 from verl_core.algorithms.kl import kl_estimate
 from verl_core.algorithms.loss import Metric, Need, Totals, mean_of
 from verl_core.algorithms.mismatch import mismatch
-from verl_core.algorithms.policy_loss import Options, PolicyLossFn, Tokens
+from verl_core.algorithms.policy_loss import Losses, Options, PolicyLossFn, Tokens
 from verl_core.algorithms.policy_loss.covariance import SELECTIONS
 from verl_core.algorithms.produced import Produced, produced
 from verl_core.batch import Batch
 from verl_core.config import catalogue
+from verl_core.config.errors import UserError
 from verl_core.config.loss_terms import FULL_KL
 from verl_core.config.rollout_correction import Rejection
 from verl_core.config.schema import ActorConfig, CriticConfig
+
+
+def per_token(name: str, found: object, tokens: int) -> Losses:
+    """What a policy loss returned. Raises UserError where it is not one number a token and diagnostics."""
+    if not (isinstance(found, tuple) and len(found) == 2 and getattr(found[0], "shape", None) == (tokens,)):
+        what = getattr(found[0] if isinstance(found, tuple) and found else found, "shape", type(found).__name__)
+        raise UserError(
+            f"policy loss {name!r} returned {what}, not ({tokens} losses of tokens, diagnostics)",
+            "see docs/algorithms.md, Your own",
+        )
+    return found
 
 
 def _total(share: Tensor) -> Metric:
@@ -155,10 +167,10 @@ class PolicyLoss:
         tokens = Tokens(logp_M, at.pick(batch["old_logp_N"]), at.pick(batch["advantages_N"]), at, chosen_M)
         factor_M, metrics = self._factor(logp_M, at, batch)
         if factor_M is None:
-            loss_M, diagnostics = policy_loss(tokens, self.options)
+            loss_M, diagnostics = per_token(self.loss_mode, policy_loss(tokens, self.options), at.M)
         else:  # what is left out never enters the loss, so that no inf of it becomes a NaN in a gradient
             counts = factor_M.nonzero()[:, 0]
-            loss_K, diagnostics = policy_loss(tokens.only(counts), self.options)
+            loss_K, diagnostics = per_token(self.loss_mode, policy_loss(tokens.only(counts), self.options), len(counts))
             loss_M = loss_K.new_zeros(at.M).index_copy(0, counts, loss_K * factor_M[counts].to(loss_K.dtype))
         return loss_M, metrics | {f"actor/{name}": mean_of(v) for name, v in diagnostics.items()}
 

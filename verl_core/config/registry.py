@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from verl_core.config.errors import EnvError, UserError
-from verl_core.config.user_code import import_file
+from verl_core.config.user_code import guarded, import_file
 
 GROUP = "rlx.plugins"
+ALGORITHM_FILE = "algorithm file"  # what messages call the file of algorithm.module
 
 
 @dataclass(frozen=True)
@@ -127,5 +128,6 @@ def implementation(kind: str, name: str, device: str | None = None, vendor: str 
         return where
     module, _, attribute = where.rpartition(":")
     if module.endswith(".py"):
-        return getattr(import_file(Path(module), "algorithm file"), attribute)
+        found = getattr(import_file(Path(module), ALGORITHM_FILE), attribute)
+        return found if isinstance(found, type) else guarded(found, f"{kind} {name!r} of {module}")
     return getattr(importlib.import_module(module), attribute)

@@ -76,7 +76,7 @@ class AlgorithmConfig:
     filter_groups: FilterGroupsConfig = field(default_factory=FilterGroupsConfig)
     """Dynamic sampling."""
     prime: PrimeConfig = field(default_factory=PrimeConfig)
-    """Process rewards from a language model that learns to tell right answers from wrong ones (arXiv 2502.01456)."""
+    """Process rewards from a language model that learns to tell right answers from wrong (arXiv 2502.01456)."""
     preference: PreferenceConfig = field(default_factory=PreferenceConfig)
     """Which answers are preferred: DPO and its kin."""
     rollout_correction: RolloutCorrectionConfig = field(default_factory=RolloutCorrectionConfig)

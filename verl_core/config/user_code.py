@@ -2,10 +2,12 @@
 
 import importlib.util
 import sys
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from types import ModuleType
 
-from verl_core.config.errors import UserError
+from verl_core.config.errors import RlxError, UserError
 
 
 def import_file(file: Path, what: str) -> ModuleType:
@@ -28,8 +30,25 @@ def import_file(file: Path, what: str) -> ModuleType:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
-        raise UserError(f"{what} {file} fails at import: {describe(error)}", hint=f"try `python {file}`") from error
+        raise UserError(
+            f"{what} {file} fails at import: {describe(error)}", hint=f"try `rlx env run -- python {file}`"
+        ) from error
     return module
+
+
+def guarded[**P, R](function: Callable[P, R], what: str) -> Callable[P, R]:
+    """The function, whose errors are UserErrors that name `what` and the line: they are not rlx's."""
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except RlxError:
+            raise
+        except Exception as error:
+            raise UserError(f"{what} fails: {describe(error)}", "see docs/algorithms.md, Your own") from error
+
+    return call
 
 
 def describe(error: BaseException) -> str:

@@ -13,6 +13,9 @@ from verl_core.config.merge import interpolate
 from verl_core.config.schema import FACTS, RlxConfig
 from verl_core.config.typed import plain
 
+MODULE_COPY = "algorithm.py"
+"""A run's copy of the file that algorithm.module names."""
+
 HEADER = (
     "# The resolved configuration of a run, every key. `rlx train -f` takes it; a `${` that is text stands as `\\${`.\n"
 )
@@ -57,7 +60,16 @@ def load(path: Path) -> RlxConfig:
         raise UserError(f"no configuration {path}", "name a run directory: `rlx runs ls` lists them") from None
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise UserError(f"cannot read {path}: {error}", "write it again: start the run anew") from None
-    return load_tree(interpolate(tree)[0] if isinstance(tree, dict) else tree, str(path))
+    tree = interpolate(tree)[0] if isinstance(tree, dict) else tree
+    return load_tree(_with_own_copy(tree, Path(path).with_name(MODULE_COPY)), str(path))
+
+
+def _with_own_copy(tree: Any, copy: Path) -> Any:
+    """A run's configuration names its copy of the user's algorithms where the file itself is not to be found."""
+    match tree:
+        case {"algorithm": {"module": str(module)}} if copy.is_file() and not Path(module).expanduser().is_file():
+            return tree | {"algorithm": tree["algorithm"] | {"module": str(copy)}}
+    return tree
 
 
 def _escaped(value: Any) -> Any:

@@ -24,7 +24,9 @@ from verl_core.config.effective import effective, learner, uses_rollout
 from verl_core.config.errors import EnvError, RlxError, RunError, UserError
 from verl_core.config.model_roles import teachers
 from verl_core.config.process import run_job
+from verl_core.config.registry import ALGORITHM_FILE
 from verl_core.config.schema import RlxConfig
+from verl_core.config.user_code import import_file
 from verl_core.config.write import load
 from verl_core.controller.out_of_memory import OutOfMemory, changes_that_help
 from verl_core.tracking.records import RunRecords
@@ -98,6 +100,8 @@ def _work(config: RlxConfig, args: argparse.Namespace, stop: Stop) -> int:
 
     hf_logging.disable_progress_bar()
     records = RunRecords(args.run_dir)
+    if config.algorithm.module:  # what it lacks is found before minutes are spent on a model
+        import_file(Path(config.algorithm.module).expanduser().resolve(), ALGORITHM_FILE)
     _find_prompts(config)
     find_teachers(config)
     model_folder = _model_folder(config, args.run_dir, stop)
