@@ -271,6 +271,34 @@ def test_algorithms_are_named_by_the_preset_that_agrees_best():
     assert name(f"{grpo} {norm}") == ("dr_grpo", None)
 
 
+@pytest.mark.parametrize(
+    ("words", "told", "estimator"),
+    [
+        ("", {"loss_mode": "k3", "use_policy_gradient": False, "use_task_rewards": True}, "gae"),  # veRL's defaults
+        ("L.use_task_rewards=False algorithm.adv_estimator=grpo", {"use_task_rewards": False}, None),
+        ("L.use_task_rewards=True algorithm.adv_estimator=rloo R.n=4", {"use_task_rewards": True}, "rloo"),
+        ("L.loss_mode=k1 L.use_policy_gradient=True", {"loss_mode": "k1", "use_policy_gradient": True}, "gae"),
+    ],
+)
+def test_a_launch_that_distils_has_the_algorithm_for_it_with_its_teachers(words, told, estimator, tmp_path):
+    words = words.replace("L.", "distillation.distillation_loss.").replace("R.", "actor_rollout_ref.rollout.")
+    teacher = "distillation.teacher_models.teacher_model.model_path=/teacher"
+    found = import_script(f"{LAUNCH} {NEEDED} distillation.enabled=True {teacher} {words}", "x.sh")
+    config = config_of(found, tmp_path)
+    assert (config.algorithm.name, config.distillation.teacher_models["teacher_model"].model_path) == (
+        "opd",
+        "/teacher",
+    )
+    assert {key: getattr(config.distillation, key) for key in told} == told
+    assert yaml_text.read(found.text)["algorithm"].get("adv_estimator") == estimator
+    assert texts(found.report.renamed)["distillation.enabled"] == "opd"
+
+
+def test_the_penalty_of_long_answers_is_named_by_its_metric():
+    found = import_script(f"{LAUNCH} {NEEDED} reward.overlong_buffer.log=True", "x.sh")
+    assert "reward/overlong/mean" in texts(found.report.always)["reward.overlong_buffer.log"]
+
+
 def test_values_that_only_break_the_check_are_kept_and_told():
     found = import_script(f"{LAUNCH} {NEEDED} algorithm.adv_estimator=steered data.train_batch_size=many", "x.sh")
     file = yaml_text.read(found.text)

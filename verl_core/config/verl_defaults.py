@@ -34,6 +34,13 @@ PARTS: dict[str, Any] = {
     "actor.use_kl_loss": False,
 }
 
+# where the script enables distillation
+DISTILLATION_DEFAULTS: dict[str, Any] = {
+    "distillation.loss_mode": "k3",
+    "distillation.use_policy_gradient": False,
+    "distillation.use_task_rewards": True,
+}
+
 TOKEN_BUDGETS = {"actor": 16384, "critic": 32768}
 """Tokens a micro-batch with use_dynamic_bsz, when the script names none."""
 SFT_TOKEN_BUDGET = 8192

@@ -19,7 +19,7 @@ from verl_core.config.merge import assign, interpolate
 from verl_core.config.schema import FACTS, RlxConfig
 from verl_core.config.typed import MISSING, leaf_types, leaves, plain, steps
 from verl_core.config.unbuilt import unbuilt
-from verl_core.config.verl_defaults import MEGATRON_CONFIGS, PARTS, PPO_DEFAULTS, SFT_DEFAULTS
+from verl_core.config.verl_defaults import DISTILLATION_DEFAULTS, MEGATRON_CONFIGS, PARTS, PPO_DEFAULTS, SFT_DEFAULTS
 from verl_core.config.verl_file import write_file
 from verl_core.config.verl_report import Item, Report
 from verl_core.config.verl_script import Script, read_script
@@ -197,27 +197,34 @@ def _parts(settings: dict[str, Setting], undecided: set[str]) -> None:
     low, high = (settings.get(f"actor.clip_ratio_{side}") for side in ("low", "high"))
     if low and high and low.value == high.value == settings.get("actor.clip_ratio", Setting(0.2, "")).value:
         low.value = high.value = None
-    estimator = settings["algorithm.adv_estimator"].value
-    near = [
-        name
-        for name in names("algorithm")
-        if (entry("algorithm", name).options or {}).get("algorithm.adv_estimator") == estimator
-    ]
-    agreeing = {
-        name: sum(
-            settings[key].value == value for key, value in entry("algorithm", name).options.items() if key in settings
-        )
-        for name in near
-    }
-    if not agreeing:
+    distils = settings.get("algorithm.name", Setting(None, "")).value == "opd"
+    best = "opd" if distils else _by_estimator(settings)
+    if best is None:
         return
-    best = max(agreeing, key=lambda name: (agreeing[name], name == _BY_ESTIMATOR.get(str(estimator))))
-    settings["algorithm.name"] = Setting(best, settings["algorithm.adv_estimator"].key)
+    if distils:
+        for key in (key for key in DISTILLATION_DEFAULTS if key not in undecided):
+            settings.setdefault(key, Setting(DISTILLATION_DEFAULTS[key], ""))
+    else:
+        settings["algorithm.name"] = Setting(best, settings["algorithm.adv_estimator"].key)
     for key, value in entry("algorithm", best).options.items():
         if key in settings and settings[key].value == value:
             settings[key].value = None
         elif key in settings and settings[key].value is None:
             settings[key].value = settings["actor.clip_ratio"].value if "actor.clip_ratio" in settings else 0.2
+
+
+def _by_estimator(settings: dict[str, Setting]) -> str | None:
+    """Of the algorithms with the script's estimator the one that agrees best; None when there is none."""
+    estimator = settings["algorithm.adv_estimator"].value
+    presets = {name: entry("algorithm", name).options or {} for name in names("algorithm")}
+    agreeing = {
+        name: sum(settings[key].value == value for key, value in preset.items() if key in settings)
+        for name, preset in presets.items()
+        if preset.get("algorithm.adv_estimator") == estimator
+    }
+    if not agreeing:
+        return None
+    return max(agreeing, key=lambda name: (agreeing[name], name == _BY_ESTIMATOR.get(str(estimator))))
 
 
 def _nearest(wanted: dict[str, Any], extends: str | None) -> tuple[str | None, dict[str, Any]]:

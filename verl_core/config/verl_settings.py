@@ -68,6 +68,8 @@ class Settings:
         elif path == "data.train_batch_size" and self.kind == "sft":
             self._set("data.train_batch_size", word)
             self.found["actor.ppo_mini_batch_size"] = Setting(word.value, word.key)
+        elif path == "distillation.enabled" and word.value is True:
+            self._set("algorithm.name", word, "opd")
         elif path == "reward.reward_kwargs.max_resp_len" or path.endswith("reward_kwargs.max_resp_len"):
             longest = self.value("data.max_response_length", 512)
             same = word.value == longest
