@@ -4,10 +4,13 @@ import gzip
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.e2e.conftest import run_dir_of
 from verl_core.tracking.registry import check_known
 
 
+@pytest.mark.slow
 def test_a_step_leaves_a_trace_and_its_costs(rlx, small, tmp_path: Path):
     keys = {
         "trainer__profile_steps": "[2]",

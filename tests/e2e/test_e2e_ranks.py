@@ -58,6 +58,7 @@ def test_ranks_that_cannot_share_the_heads_are_refused_before_anything_starts(rl
     assert "hint:" in done.stderr and "Traceback" not in done.stderr and not run_dir_of(tmp_path).exists()
 
 
+@pytest.mark.slow
 def test_a_rank_that_dies_ends_the_run_with_exit_5_instead_of_a_hang(rlx, small, tmp_path: Path):
     reward = tmp_path / "reward.py"
     # the scorer runs on this machine beside the ranks: it looks for one of them and kills it
