@@ -128,8 +128,9 @@ def test_the_length_filter_keeps_file_order_and_counts(make):
 
 
 def test_a_split_without_prompts_is_refused(make):
-    with pytest.raises(UserError, match="no train prompts"):
+    with pytest.raises(UserError, match="no train prompts") as error:
         make([])
+    assert error.value.hint == "the files have no rows: see data.train_files"
     with pytest.raises(UserError, match=r"all 1 prompts are longer than data.max_prompt_length=2"):
         make([row()], max_prompt_length=2, filter_overlong_prompts=True)
 

@@ -125,10 +125,19 @@ def test_labelled_answers_stand_where_a_pair_has_them(make, tokenizer):
     ("form", "row", "said"),
     [
         ("demonstrations", {}, r"messages \(or prompt and extra_info.answer\) is missing; keys present: none"),
-        ("demonstrations", {"messages": [USER]}, "messages has no assistant's turn after another message"),
-        ("demonstrations", {"messages": [ANSWER, USER]}, "messages has no assistant's turn after another message"),
+        ("demonstrations", {"messages": None}, r"messages \(or prompt and extra_info.answer\) is null"),
+        ("demonstrations", {"messages": [USER]}, "messages has no message of the role assistant, only of user"),
+        (
+            "demonstrations",
+            {"messages": [USER, ANSWER | {"role": "gpt"}]},
+            "messages has no message of the role assistant, only of user, gpt",
+        ),
+        ("demonstrations", {"messages": [ANSWER, USER]}, r"messages\[0\].role is assistant"),
+        ("demonstrations", {"messages": [ANSWER, USER, ANSWER]}, r"messages\[0\].role is assistant"),
+        ("demonstrations", {"messages": "hello"}, "messages is 'hello', not a list of messages"),
         ("demonstrations", {"messages": [USER, {"role": "assistant"}]}, r"messages\[1\].content is None"),
         ("demonstrations", {"prompt": "7+5?"}, "extra_info.answer is missing"),
+        ("demonstrations", {"prompt": "7+5?", "extra_info": {"answer": None}}, "extra_info.answer is null"),
         ("demonstrations", {"prompt": "7+5?", "extra_info": {"answer": 12}}, "extra_info.answer is 12, not a string"),
         ("demonstrations", {"messages": [USER, ANSWER], "data_source": 3}, "data_source is 3, not a string"),
         ("demonstrations", {"messages": [USER, ANSWER], "tools": "{"}, "tools is not JSON"),
@@ -139,6 +148,7 @@ def test_labelled_answers_stand_where_a_pair_has_them(make, tokenizer):
         ),
         ("demonstrations", "{not json", "not JSON"),
         ("pairs", {"prompt": "7+5?", "chosen": "12"}, "rejected is missing"),
+        ("pairs", {"prompt": "7+5?", "chosen": None, "rejected": "13"}, "chosen is null"),
         ("pairs", {"chosen": "12", "rejected": "13"}, "chosen and rejected answer no common prompt"),
         ("pairs", {"chosen": [USER, ANSWER], "rejected": [MORE, WRONG]}, "chosen and rejected answer no common prompt"),
         ("pairs", {"prompt": "?", "chosen": [USER, ANSWER], "rejected": "13"}, "chosen does not answer the prompt"),
@@ -179,8 +189,9 @@ def test_lengths_of_prompt_and_answer_are_bounded_apart(make, tokenizer):
     limits = {"max_prompt_length": 40, "max_response_length": 8}
     with pytest.raises(
         UserError, match=r"1 examples longer than data.max_prompt_length=40 or data.max_response_length=8"
-    ):
+    ) as error:
         make(rows, **limits)
+    assert error.value.hint.startswith("raise data.max_response_length, or")
     kept = make(rows, filter_overlong_prompts=True, **limits)
     assert (len(kept), kept.removed) == (1, 1)
     cut = make(rows, truncation="left", **limits)

@@ -9,7 +9,7 @@ import random
 from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NoReturn
 
 from verl_core.config.errors import UserError
 from verl_core.config.schema import DataConfig
@@ -65,10 +65,7 @@ class PromptDataset:
         elif cfg.truncation == "error":
             self._refuse_overlong()
         if not self.indexes:
-            reason = f": all {self.removed} {self.what} are longer than {self._limits}" if self.removed else ""
-            raise UserError(
-                f"no {split} {self.what} in {files}{reason}", hint="see data.max_prompt_length and the files"
-            )
+            self._refuse_empty(files)
 
     def __len__(self) -> int:
         return len(self.indexes)
@@ -110,10 +107,10 @@ class PromptDataset:
     def _limits(self) -> str:
         return f"data.max_prompt_length={self.cfg.max_prompt_length}"
 
-    def _too_long(self, index: int) -> str | None:
-        """What of an encoded row is longer than it may be."""
+    def _too_long(self, index: int) -> tuple[str, str] | None:
+        """Of an encoded row that is longer than it may be, the key that bounds it, and what is too long."""
         tokens = len(self._ids[index])
-        return f"{tokens} tokens" if tokens > self.cfg.max_prompt_length else None
+        return ("data.max_prompt_length", f"{tokens} tokens") if tokens > self.cfg.max_prompt_length else None
 
     def _encode(self, indexes: Sequence[int]) -> None:
         missing = [i for i in dict.fromkeys(indexes) if i not in self._ids]
@@ -171,11 +168,22 @@ class PromptDataset:
 
     def _refuse_overlong(self) -> None:
         self._encode(self.indexes)
+        found = [(self._raw[i], *long) for i in self.indexes if (long := self._too_long(i))]
+        keys = " and ".join(dict.fromkeys(key for _, key, _ in found))
         raise_for(
-            ((self._raw[i].file, self._raw[i].row, said) for i in self.indexes if (said := self._too_long(i))),
+            ((row.file, row.row, said) for row, _, said in found),
             what=f"{self.what} longer than {self._limits}",
-            hint="raise data.max_prompt_length, or set data.filter_overlong_prompts=true or data.truncation=left",
+            hint=f"raise {keys}, or set data.filter_overlong_prompts=true or data.truncation=left",
         )
+
+    def _refuse_empty(self, files: str | Sequence[str]) -> NoReturn:
+        said = f"no {self.split} {self.what} in {files}"
+        if self.removed:
+            said += f": all {self.removed} {self.what} are longer than {self._limits}"
+            raise UserError(
+                said, hint="raise the limit, or set data.filter_overlong_prompts=false and data.truncation=left"
+            )
+        raise UserError(said, hint=f"the files have no rows: see data.{self.split}_files")
 
     def _render(self, indexes: Sequence[int]) -> list[str]:
         try:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_core.config.schema import DataConfig
-from verl_core.data.rows import RawRow, broken, extra_info, messages_in, present, short
+from verl_core.data.rows import RawRow, absent, broken, extra_info, messages_in, present, short
 
 CHOSEN, REJECTED = 0, 1
 """`Trajectory.sample` of the answers of a pair, and of a labelled answer that is wanted, or is not."""
@@ -49,11 +49,14 @@ def demonstration(record: dict[str, Any], file: str, row: int, cfg: DataConfig) 
     """A conversation in data.messages_key; or data.prompt_key and the answer in data.response_key, where a dot leads
     into an object. Raises BrokenRow."""
     if record.get(cfg.messages_key) is not None:
+        if isinstance(record[cfg.messages_key], str):
+            broken(record, cfg.messages_key, f"is {short(record[cfg.messages_key])}, not a list of messages")
         turns = messages_in(record, cfg.messages_key)
         prompt, answer = _parted(turns, record, cfg.messages_key)
     else:
         if record.get(cfg.prompt_key) is None:
-            broken(record, f"{cfg.messages_key} (or {cfg.prompt_key} and {cfg.response_key})", "is missing")
+            either = f"{cfg.messages_key} (or {cfg.prompt_key} and {cfg.response_key})"
+            broken(record, either, absent(record, cfg.messages_key))
         prompt, answer = messages_in(record, cfg.prompt_key), [_assistant(_text(record, cfg.response_key))]
     return _row(record, file, row, cfg, prompt, (Answer(CHOSEN, answer),))
 
@@ -131,8 +134,11 @@ def _without_nulls(value: Any) -> Any:
 def _parted(turns: list[Message], record: dict[str, Any], key: str) -> tuple[list[Message], list[Message]]:
     """The messages before the assistant's first turn, and those from there to its last."""
     said = [i for i, message in enumerate(turns) if message["role"] == "assistant"]
-    if not said or said[0] == 0:
-        broken(record, key, "has no assistant's turn after another message: there is nothing to learn")
+    if not said:
+        roles = ", ".join(dict.fromkeys(message["role"] for message in turns))
+        broken(record, key, f"has no message of the role assistant, only of {roles}: there is nothing to learn")
+    if said[0] == 0:
+        broken(record, f"{key}[0].role", "is assistant: nothing is before it that it answers")
     return turns[: said[0]], turns[said[0] : said[-1] + 1]
 
 
@@ -177,11 +183,14 @@ def _shared(one: list[Message], other: list[Message]) -> int:
 
 
 def _text(record: dict[str, Any], key: str) -> str:
-    value: Any = record
-    for name in key.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
+    *heads, last = key.split(".")
+    holder: Any = record
+    for name in heads:
+        holder = holder.get(name) if isinstance(holder, dict) else None
+    holder = holder if isinstance(holder, dict) else {}
+    value = holder.get(last)
     if not isinstance(value, str):
-        broken(record, key, "is missing" if value is None else f"is {short(value)}, not a string")
+        broken(record, key, absent(holder, last) if value is None else f"is {short(value)}, not a string")
     return value
 
 

@@ -123,11 +123,13 @@ class ExampleDataset(PromptDataset):
     def _limits(self) -> str:
         return f"{super()._limits} or data.max_response_length={self.cfg.max_response_length}"
 
-    def _too_long(self, index: int) -> str | None:
+    def _too_long(self, index: int) -> tuple[str, str] | None:
         if prompt := super()._too_long(index):
-            return f"a prompt of {prompt}"
+            return prompt[0], f"a prompt of {prompt[1]}"
         longest = max(len(e.ids) - e.prompt_length for e in self._examples[index])
-        return f"an answer of {longest} tokens" if longest > self.cfg.max_response_length else None
+        if longest > self.cfg.max_response_length:
+            return "data.max_response_length", f"an answer of {longest} tokens"
+        return None
 
     def _rendered(self, r: ExampleRow) -> list[Rendered]:
         known = len(r.messages)

@@ -88,7 +88,8 @@ def _ground_truth(record: dict[str, Any]) -> Any:
     if not isinstance(reward_model, dict):
         broken(record, "reward_model", f"is {short(reward_model)}, not an object with ground_truth")
     if reward_model.get("ground_truth") is None:
-        broken(record, "reward_model.ground_truth", f"is missing (reward_model has {sorted(reward_model)})")
+        how = f"{absent(reward_model, 'ground_truth')} (reward_model has {sorted(reward_model)})"
+        broken(record, "reward_model.ground_truth", how)
     return reward_model["ground_truth"]
 
 
@@ -101,8 +102,13 @@ def extra_info(record: dict[str, Any]) -> dict[str, Any]:
 
 def present(record: dict[str, Any], key: str) -> Any:
     if record.get(key) is None:
-        broken(record, key, "is missing")
+        broken(record, key, absent(record, key))
     return record[key]
+
+
+def absent(record: dict[str, Any], key: str) -> str:
+    """How a field that has no value comes to have none."""
+    return "is null" if key in record else "is missing"
 
 
 def broken(record: dict[str, Any], field: str, how: str) -> NoReturn:
