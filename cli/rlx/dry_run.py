@@ -21,7 +21,7 @@ from verl_core.config.effective import (
     uses_rollout,
 )
 from verl_core.config.errors import EnvError, UserError
-from verl_core.config.model_roles import teachers
+from verl_core.config.model_roles import teacher_paths
 from verl_core.config.schema import RlxConfig
 from verl_core.config.unbuilt import unbuilt
 
@@ -172,13 +172,11 @@ def _absent(config: RlxConfig) -> Iterator[str]:
             if not file.startswith("builtin:") and not _exists(file):
                 made = next((name for name in names("dataset") if name in Path(file).parts), None)
                 yield f"{key}: {file} is not there" + (f"; `rlx prepare {made}` makes it" if made else "")
-    taught = {
-        f"distillation.teacher_models.{role.removeprefix('teacher_')}.model_path": str(teacher.model_path)
-        for role, teacher in teachers(config).items()
-    }
-    for key, path in {"model.path": config.model.path, **taught}.items():
+    for key, path in {"model.path": config.model.path, **teacher_paths(config)}.items():
         if not path.startswith("builtin:") and not Path(path).expanduser().exists():
-            yield f"{key}: {path} is no folder here; the run will fetch it from the Hugging Face hub"
+            local = path.startswith(("/", ".", "~"))  # no name on the hub does
+            hub = "is no folder here; the run will fetch it from the Hugging Face hub"
+            yield f"{key}: {path} {'is not there' if local else hub}"
     if config.reward.custom_reward_function.path and not _exists(config.reward.custom_reward_function.path):
         yield f"reward.custom_reward_function.path: {config.reward.custom_reward_function.path} is not there"
     if config.trainer.device == "cuda" and not has_nvidia_driver():

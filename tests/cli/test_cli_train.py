@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from rlx import rundir
+from rlx import dry_run, rundir
 from verl_core.config import write
 from verl_core.config.compose import resolve
+from verl_core.config.effective import effective
 from verl_core.config.errors import UserError
 
 
@@ -32,6 +33,18 @@ def started(*overrides: str, resume: bool = False) -> Path:
 def test_data_that_prepare_does_not_know_is_only_said_to_be_absent(rlx, tmp_path):
     said = rlx("train", "math-grpo", "--dry-run", env={"HOME": str(tmp_path)}).stderr
     assert "data.train_files: ~/data/math/train.parquet is not there\n" in said
+
+
+@pytest.mark.parametrize("key", ["model.path", "distillation.teacher_models.qwen-7b.model_path"])
+def test_a_model_folder_that_is_not_there_is_no_name_on_the_hub(key, tmp_path):
+    def said(path: str) -> list[str]:
+        config = effective(resolve("opd-qwen", [f"{key}={path}"]).config)
+        return [line for line in dry_run._absent(config) if line.startswith(f"{key}: ")]
+
+    assert said("org/name") == [f"{key}: org/name is no folder here; the run will fetch it from the Hugging Face hub"]
+    assert said(str(tmp_path)) == []
+    for path in (str(tmp_path / "nobody"), "./nobody", "../nobody", "~/nobody-at-all"):
+        assert said(path) == [f"{key}: {path} is not there"]
 
 
 def test_a_verdict_without_a_gpu_says_that_there_is_none(rlx, tmp_path):

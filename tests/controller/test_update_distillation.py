@@ -205,5 +205,5 @@ def test_prompts_that_are_always_answered_rightly_teach_nothing(model: Path):
 
 def test_a_teacher_that_is_not_there_is_missed_before_the_student_is_warmed_up(tmp_path: Path):
     config = effective(resolve("smoke-opd", [f"{TEACHER}.skilled.model_path={tmp_path / 'nobody'}"]).config)
-    with pytest.raises(UserError, match="nobody"):
+    with pytest.raises(UserError, match=rf"^{TEACHER}\.skilled\.model_path: .*nobody"):
         find_teachers(config)

@@ -18,6 +18,14 @@ def teachers(config: RlxConfig) -> dict[str, TeacherModelConfig]:
     return {f"teacher_{name}": own for name, own in config.distillation.teacher_models.items()} if taught else {}
 
 
+def teacher_paths(config: RlxConfig) -> dict[str, str]:
+    """Folder or hub name of each teacher, by the key that gives it."""
+    return {
+        f"distillation.teacher_models.{role.removeprefix('teacher_')}.model_path": str(teacher.model_path)
+        for role, teacher in teachers(config).items()
+    }
+
+
 def trains_process_rewards(config: RlxConfig) -> bool:
     """Whether a language model learns beside the actor what single tokens are worth."""
     return "process_rewards" in entry("algorithm", config.algorithm.name).needs

@@ -22,7 +22,7 @@ from rich.progress import Progress as Bar
 
 from verl_core.config.effective import effective, learner, uses_rollout
 from verl_core.config.errors import EnvError, RlxError, RunError, UserError
-from verl_core.config.model_roles import teachers
+from verl_core.config.model_roles import teacher_paths
 from verl_core.config.process import run_job
 from verl_core.config.registry import ALGORITHM_FILE
 from verl_core.config.schema import RlxConfig
@@ -122,13 +122,17 @@ def _find_prompts(config: RlxConfig) -> None:
 
 
 def find_teachers(config: RlxConfig) -> None:
-    """Raises UserError when a teacher's folder is not there, before the student is warmed up for it."""
+    """Before the student is warmed up for them. Raises, with the key, UserError when a teacher's folder is not there,
+    EnvError when one cannot be fetched."""
     from verl_core.data.builtin import is_builtin
     from verl_core.models.pretrained import resolve
 
-    for teacher in teachers(config).values():
-        if not is_builtin(str(teacher.model_path)):
-            resolve(str(teacher.model_path))
+    for key, path in teacher_paths(config).items():
+        try:
+            if not is_builtin(path):
+                resolve(path)
+        except (UserError, EnvError) as error:
+            raise type(error)(f"{key}: {error.message}", error.hint) from error
 
 
 def _model_folder(config: RlxConfig, run_dir: Path, stop: Stop) -> str | None:

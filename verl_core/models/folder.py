@@ -67,7 +67,7 @@ def _download(name: str, weights: bool) -> Path:
         reason = str(error).splitlines()[0].removeprefix("Got: ") if str(error) else type(error).__name__
         raise EnvError(
             f"cannot get model {name!r} from the hub, and it is not in the cache: {reason}",
-            hint=f"connect, or fetch it elsewhere (hf download {name} --local-dir DIR) and set model.path=DIR",
+            hint=f"connect, or fetch it elsewhere (hf download {name} --local-dir DIR) and give DIR in its place",
         ) from None
 
 
