@@ -124,6 +124,7 @@ def test_the_last_step_is_the_value_that_holds():
 def test_what_makes_a_key_idle_here_and_anywhere():
     assert explain("critic.optim.muon_lr").switches == (
         "algorithm.adv_estimator=gae",
+        "algorithm.name=ppo",
         "critic.optim.optimizer=muon",
     )
     assert here("critic.optim.muon_lr", resolve("smoke-ppo")).idle == ("critic.optim.optimizer=muon",)

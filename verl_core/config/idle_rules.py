@@ -33,8 +33,13 @@ _OF_POLICY_LOSS = (
 )
 
 
-def _no_critic(c: RlxConfig) -> bool:
-    return not c.critic.enable
+def _no_critic(estimates: bool) -> Condition:
+    """Whether no critic is trained, by an algorithm that has an advantage estimator, or by one that has none."""
+    return lambda c: not c.critic.enable and estimates_advantages(c) == estimates
+
+
+def _policy_loss(c: RlxConfig) -> bool:
+    return uses_rollout(c) and not prefers(c)
 
 
 def _engine_log_probs(c: RlxConfig) -> bool:
@@ -114,16 +119,19 @@ RULES = [
         lambda c: not c.algorithm.filter_groups.enable,
         "algorithm.filter_groups.enable=true",
     ),
-    Rule(
-        ("critic.", "trainer.critic_warmup"),
-        _no_critic,
-        "algorithm.adv_estimator=gae",
-        besides=("critic.enable",),
-        also=("critic.enable",),
+    *(
+        Rule(
+            ("critic.", "trainer.critic_warmup"),
+            _no_critic(estimates),
+            switch,
+            besides=("critic.enable",),
+            also=("critic.enable",),
+        )
+        for estimates, switch in ((True, "algorithm.adv_estimator=gae"), (False, "algorithm.name=ppo"))
     ),
     Rule(  # it would be trained and nobody would read its values
         ("critic.enable",),
-        lambda c: bool(c.critic.enable) and "critic" not in advantage_needs(c),
+        lambda c: bool(c.critic.enable) and estimates_advantages(c) and "critic" not in advantage_needs(c),
         "algorithm.adv_estimator=gae",
     ),
     Rule(
@@ -136,7 +144,11 @@ RULES = [
         lambda c: not c.algorithm.use_kl_in_reward or c.algorithm.kl_ctrl.type == "fixed",
         "algorithm.use_kl_in_reward=true and algorithm.kl_ctrl.type=adaptive",
     ),
-    Rule(("actor.kl_loss_coef", "actor.kl_loss_type"), lambda c: not c.actor.use_kl_loss, "actor.use_kl_loss=true"),
+    Rule(
+        ("actor.kl_loss_coef", "actor.kl_loss_type"),
+        lambda c: _policy_loss(c) and not c.actor.use_kl_loss,
+        "actor.use_kl_loss=true",
+    ),
     Rule(
         ("ref.",),
         lambda c: not uses_reference(c),
@@ -195,13 +207,14 @@ RULES = [
     Rule(("algorithm.pf_ppo.",), lambda c: not c.algorithm.use_pf_ppo, "algorithm.use_pf_ppo=true"),
     Rule(
         ("actor.entropy_ctrl.target", "actor.entropy_ctrl.delta"),
-        lambda c: c.actor.entropy_ctrl.type == "fixed",
+        lambda c: _policy_loss(c) and c.actor.entropy_ctrl.type == "fixed",
         "actor.entropy_ctrl.type=target",
     ),
     *catalogue_rules(
         "policy_loss",
         "actor.policy_loss.loss_mode",
         keys_of("policy_loss"),
+        where=_policy_loss,
     ),
     Rule(("algorithm.preference.",), lambda c: not prefers(c), "algorithm.name=dpo or another that prefers"),
     *catalogue_rules("preference_loss", "algorithm.preference.loss", keys_of("preference_loss"), where=prefers),
@@ -213,7 +226,7 @@ RULES = [
     ),
     Rule(
         _OF_POLICY_LOSS,
-        lambda c: prefers(c) or not uses_rollout(c),
+        lambda c: not _policy_loss(c),
         "algorithm.name=grpo or another that has a policy loss",
     ),
     *catalogue_rules("algorithm", "algorithm.name", ("data.messages_key", "data.response_key")),
@@ -228,7 +241,7 @@ RULES = [
     *optimizer_rules("algorithm.prime.optim"),
     Rule(
         ("actor.loss_scale_factor",),
-        lambda c: c.actor.loss_agg_mode != "seq-mean-token-sum-norm",
+        lambda c: _policy_loss(c) and c.actor.loss_agg_mode != "seq-mean-token-sum-norm",
         "actor.loss_agg_mode=seq-mean-token-sum-norm",
     ),
     Rule(

@@ -192,7 +192,7 @@ FIXED: dict[str, tuple[tuple, str]] = {
     "rollout.disable_log_stats": ((True, False), "left to the engine"),
     "algorithm.rollout_correction.loss_type": (("ppo_clip",), "the loss is actor.policy_loss.loss_mode"),
     "algorithm.filter_groups.max_inflight_gen_batches": ((1,), "one batch more is generated at a time"),
-    "distillation.enabled": ((False,), "set algorithm.name=opd"),
+    "distillation.enabled": ((False,), "algorithm.name=opd distils"),
     "distillation.nnodes": ((0,), "teachers run on the pool teacher.pool"),
     "distillation.n_gpus_per_node": ((8,), "teachers run on the pool teacher.pool"),
     "distillation.teacher_key": (("data_source",), "data.reward_fn_key is the column that chooses a row's teacher"),
