@@ -294,6 +294,20 @@ def test_a_launch_that_distils_has_the_algorithm_for_it_with_its_teachers(words,
     assert texts(found.report.renamed)["distillation.enabled"] == "opd"
 
 
+def test_teachers_are_told_apart_and_need_no_engine(tmp_path):
+    each = "+distillation.teacher_models.N.key=N +distillation.teacher_models.N.model_path=/N"
+    both = " ".join(each.replace("N", name) for name in ("math", "code"))
+    engine = "distillation.teacher_models.math.inference.name"
+    words = f"distillation.enabled=True {both} {engine}=vllm data.val_files=null"
+    found = import_script(f"{LAUNCH} {NEEDED} {words}", "x.sh")
+    taught = config_of(found, tmp_path).distillation.teacher_models
+    assert {name: (own.key, own.model_path) for name, own in taught.items()} == {
+        "math": ("math", "/math"),
+        "code": ("code", "/code"),
+    }
+    assert "needs no engine" in texts(found.report.without)[engine]
+
+
 def test_the_penalty_of_long_answers_is_named_by_its_metric():
     found = import_script(f"{LAUNCH} {NEEDED} reward.overlong_buffer.log=True", "x.sh")
     assert "reward/overlong/mean" in texts(found.report.always)["reward.overlong_buffer.log"]

@@ -13,6 +13,7 @@ from verl_core.config.verl_report import Item, Report
 from verl_core.config.verl_script.hydra import Word
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
+_TEACHER_ENGINE = re.compile(r"distillation\.teacher_models\.[^.]+\.(inference|num_replicas)(\.|$)")
 _HOME = "${oc.env:HOME}/"
 _PATHS = ("data.train_files", "data.val_files", "model.path", "reward.custom_reward_function.path")
 _MEGATRON_LINEAR = {"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"}
@@ -70,6 +71,8 @@ class Settings:
             self.found["actor.ppo_mini_batch_size"] = Setting(word.value, word.key)
         elif path == "distillation.enabled" and word.value is True:
             self._set("algorithm.name", word, "opd")
+        elif _TEACHER_ENGINE.match(path):
+            self._without(word, "a teacher needs no engine: its pass is like the reference's, by the keys of teacher")
         elif path == "reward.reward_kwargs.max_resp_len" or path.endswith("reward_kwargs.max_resp_len"):
             longest = self.value("data.max_response_length", 512)
             same = word.value == longest
