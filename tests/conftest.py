@@ -4,10 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
+from verl_core.config import registry
 
 # Started in the background of a script, tests ignore Ctrl-C, and every command under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -28,6 +30,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if not torch.cuda.is_available():
             for item in marked:
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """What a user's module declares in one test is unknown to those after it."""
+    yield
+    for key in registry._DECLARED:
+        del registry._ENTRIES[key]
+    registry._DECLARED.clear()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from verl_core.algorithms.advantages import compute_advantage
 from verl_core.algorithms.loss import Need, Totals
 from verl_core.algorithms.losses import PolicyLoss
 from verl_core.batch import Batch
-from verl_core.config import registry, write
+from verl_core.config import write
 from verl_core.config.catalogue import entry, implementation
 from verl_core.config.compose import resolve
 from verl_core.config.effective import effective
@@ -29,13 +29,6 @@ def loss(tokens, options): ...
 catalogue.register("algorithm", "own", options={"algorithm.adv_estimator": "own_advantage",
                                                 "actor.policy_loss.loss_mode": "own_loss"})
 """
-
-
-@pytest.fixture(autouse=True)
-def forgotten(monkeypatch: pytest.MonkeyPatch):
-    """What a test declares is unknown to those after it."""
-    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
-    monkeypatch.setattr(registry, "_DECLARED", set(registry._DECLARED))
 
 
 def write_module(folder: Path, text: str) -> Path:
