@@ -144,6 +144,9 @@ def test_what_makes_a_key_idle_here_and_anywhere():
         ("trainer.parity", ()),
         ("actor.pool", ()),
         ("weights.type", ()),
+        ("algorithm.preference.beta", ()),
+        ("algorithm.prime.optim.lr", ()),
+        ("algorithm.module", ()),
     ],
 )
 def test_verls_names(key, verl):

@@ -18,7 +18,9 @@ from verl_core.config.unbuilt import only_today
 from verl_core.config.verl_keys import RENAMED
 
 OWN = re.compile(
-    r"[a-z]+\.pool|[a-z]+\.optim\.(optimizer|muon_\w+|eps)|rollout\.(engine|stop|old_log_prob)|algorithm\.name"
+    r"[a-z]+\.pool|[a-z]+\.optim\.(optimizer|muon_\w+|eps)"
+    r"|rollout\.(engine|stop|old_log_prob|restarts|stall_s|lora_native)|actor\.positive_lm_coef"
+    r"|algorithm\.(name|module|lam_critic|lam_alpha|preference\.\w+|prime\..+)"
     r"|reward\.(timeout_s|overlong_buffer\.\w+)"
     r"|trainer\.(seed|deterministic|num_threads|mode|max_ckpt_to_keep|log_rollouts|parity\w*)"
 )
