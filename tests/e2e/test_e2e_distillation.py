@@ -93,3 +93,18 @@ def holds(name: str, lines: list[dict]) -> None:
     assert all(("distillation/topk_mass" in line) == (name == "likeliest") for line in steps)
     assert all(("distillation/loss" in line) == (name in ("likeliest", "back-propagated")) for line in steps)
     assert all(("actor/kl_loss" in line) == (name == "with rewards") for line in steps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["likeliest", "prime"])
+def test_two_ranks_do_what_one_does(train_here, words, name: str):
+    """Of `likeliest` the teacher is on two ranks of a pool of its own, the student on one."""
+    pools = ["cluster.pools={main: {nodes: 1, gpus: 1}, aside: {nodes: 1, gpus: 2}}", "teacher.pool=aside"]
+    more = pools if name == "likeliest" else ["cluster.nproc=2"]
+    one, two = (
+        train_here([*words(name), *LEAN, "trainer.total_training_steps=1", f"trainer.experiment_name={run}", *keys])[-1]
+        for run, keys in (("one", []), ("two", more))
+    )
+    roles = ("actor/", "reward_model/", "distillation/", "critic/")
+    same = {key: one[key] for key in one if key.startswith(roles)}
+    assert len(same) > 10 and {key: two[key] for key in same} == pytest.approx(same, rel=1e-4, abs=1e-5)
