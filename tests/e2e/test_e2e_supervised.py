@@ -88,3 +88,15 @@ def test_a_merged_reward_model_orders_pairs_as_the_trainer_did(train_here, small
     gaps = [reward(line["prompt"], line["chosen"]) - reward(line["prompt"], line["rejected"]) for line in lines]
     assert last["val/margin/pairs"] == pytest.approx(sum(gaps) / len(gaps), rel=1e-4)
     assert last["val/acc/pairs"] == sum(gap > 0 for gap in gaps) / len(gaps)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("profile", ["sft-gsm8k", "rm-pairs", "dpo-pairs"])
+def test_a_profile_for_gpus_trains_with_a_small_model_and_short_rows(train_here, small, profile: str):
+    data = {name: "builtin:show-your-work" for name in ("data.train_files", "data.val_files")}
+    lengths = {"data.max_prompt_length": 64, "data.max_response_length": 24}
+    lines = train_here([*small(profile, steps=2, **data, **lengths), "actor.optim.lr=1e-4"])
+    assert [line["step"] for line in lines] == [0, 1, 2]
+    role = "reward_model" if profile == "rm-pairs" else "actor"
+    assert all(line[f"{role}/grad_norm"] > 0 for line in lines[1:])
+    assert lines[2][f"val/loss/{SOURCE}"] != lines[0][f"val/loss/{SOURCE}"]
