@@ -93,7 +93,7 @@ def test_a_merged_reward_model_orders_pairs_as_the_trainer_did(train_here, small
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", ["sft-gsm8k", "rm-pairs", "dpo-pairs"])
 def test_a_profile_for_gpus_trains_with_a_small_model_and_short_rows(train_here, small, profile: str):
-    data = {name: "builtin:show-your-work" for name in ("data.train_files", "data.val_files")}
+    data = dict.fromkeys(("data.train_files", "data.val_files"), "builtin:show-your-work")
     lengths = {"data.max_prompt_length": 64, "data.max_response_length": 24}
     lines = train_here([*small(profile, steps=2, **data, **lengths), "actor.optim.lr=1e-4"])
     assert [line["step"] for line in lines] == [0, 1, 2]
