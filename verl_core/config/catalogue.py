@@ -3,6 +3,7 @@ trackers, data sets, scorers. So the command knows that GRPO has no critic befor
 
 from verl_core.config.advantages import register_advantages
 from verl_core.config.algorithms import register_algorithms
+from verl_core.config.datasets import register_datasets
 from verl_core.config.from_models import register_from_models
 from verl_core.config.loss_terms import register_loss_terms
 from verl_core.config.policy_losses import register_policy_losses
@@ -39,6 +40,7 @@ register_from_models()
 register_policy_losses()
 register_preferences()
 register_loss_terms()
+register_datasets()
 _many(
     "engine",
     {
@@ -81,18 +83,6 @@ _many(
         "tensorboard": ("verl_core.tracking.tensorboard_events:TensorboardTracker", "TensorBoard event files."),
         "wandb": ("verl_core.tracking.wandb_run:WandbTracker", "Weights & Biases."),
     },
-)
-register(
-    "dataset",
-    "gsm8k",
-    where="verl_core.data.prepare.gsm8k:prepare",
-    doc="8,792 grade-school word problems (arXiv 2110.14168), from the hub or --source.",
-)
-register(
-    "dataset",
-    "show-your-work",
-    where="verl_core.data.prepare.show_your_work:prepare",
-    doc="1,899 two-step word problems, made here.",
 )
 register(
     "scorer",
