@@ -1,15 +1,28 @@
 import pytest
 
+from verl_core.config import registry
 from verl_core.config.errors import UserError
+from verl_core.config.scorers import scorer_of
 from verl_core.rewards import gsm8k
 from verl_core.rewards.registry import check_signature, default_scorer, load_user_function
 
 
 def test_data_sources_have_their_rule_and_unknown_ones_are_refused_with_a_way_out():
     assert default_scorer("openai/gsm8k") is gsm8k.compute_score
-    with pytest.raises(UserError, match=r"'my/data'; known are openai/gsm8k, rlx/show-your-work") as error:
-        default_scorer("my/data")
+    with pytest.raises(UserError, match=r"'openai/gsm8'; did you mean openai/gsm8k") as error:
+        default_scorer("openai/gsm8")
     assert "custom_reward_function" in error.value.hint
+
+
+def test_a_rule_has_a_short_name_and_patterns_stand_behind_exact_names(monkeypatch):
+    assert default_scorer("gsm8k") is gsm8k.compute_score
+    monkeypatch.setattr(registry, "_ENTRIES", dict(registry._ENTRIES))
+    for name in ("test_rule*", "test_rule/long/*", "test_rule/long/exact"):
+        registry.register("scorer", name, where=f"somewhere:{name}")
+    found = {source: scorer_of(source).name for source in ("test_rule_2", "test_rule/long/x", "test_rule/long/exact")}
+    assert list(found.values()) == ["test_rule*", "test_rule/long/*", "test_rule/long/exact"]
+    with pytest.raises(UserError, match="no built-in reward"):
+        scorer_of("my_test_rule")
 
 
 def write(folder, text):

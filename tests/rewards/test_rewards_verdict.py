@@ -24,9 +24,17 @@ def test_rewards_keep_their_scale_and_accuracy_is_the_tasks_own():
 
 def test_a_dict_gives_its_score_and_further_numbers():
     verdict = verdict_of(
-        {"score": 0.5, "acc": False, "pred": 7, "format": np.float32(1), "note": "dropped", "none": None}
+        {
+            "score": 0.5,
+            "acc": False,
+            "pred": 7,
+            "reason": "wrong",
+            "format": np.float32(1),
+            "note": "dropped",
+            "none": None,
+        }
     )
-    assert verdict == Verdict(reward=0.5, acc=0.0, pred="7", parts={"format": 1.0})
+    assert verdict == Verdict(reward=0.5, acc=0.0, pred="7", reason="wrong", parts={"format": 1.0})
 
 
 @pytest.mark.parametrize(

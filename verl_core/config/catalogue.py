@@ -9,6 +9,7 @@ from verl_core.config.loss_terms import register_loss_terms
 from verl_core.config.policy_losses import register_policy_losses
 from verl_core.config.preferences import register_preferences
 from verl_core.config.registry import Entry, entry, implementation, load_plugins, names, register
+from verl_core.config.scorers import register_scorers
 
 __all__ = ["KINDS", "Entry", "entry", "implementation", "load_plugins", "names", "register"]
 
@@ -41,6 +42,7 @@ register_policy_losses()
 register_preferences()
 register_loss_terms()
 register_datasets()
+register_scorers()
 _many(
     "engine",
     {
@@ -83,17 +85,4 @@ _many(
         "tensorboard": ("verl_core.tracking.tensorboard_events:TensorboardTracker", "TensorBoard event files."),
         "wandb": ("verl_core.tracking.wandb_run:WandbTracker", "Weights & Biases."),
     },
-)
-register(
-    "scorer",
-    "openai/gsm8k",
-    where="verl_core.rewards.gsm8k:compute_score",
-    keys=("reward.reward_kwargs.method",),
-    doc="1 when the number after #### is the gold number; method: strict, boxed, flexible.",
-)
-register(
-    "scorer",
-    "rlx/show-your-work",
-    where="verl_core.rewards.show_your_work:compute_score",
-    doc="1 when the last #### N is the gold number.",
 )

@@ -61,7 +61,7 @@ class GroupMaker:
 
 
 def _judgement(verdict: Verdict) -> dict:
-    return {"acc": verdict.acc, "pred": verdict.pred, "score_error": verdict.error}
+    return {"acc": verdict.acc, "pred": verdict.pred, "reason": verdict.reason, "score_error": verdict.error}
 
 
 class Source(Protocol):

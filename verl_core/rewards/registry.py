@@ -10,6 +10,7 @@ from typing import Any
 
 from verl_core.config import catalogue
 from verl_core.config.errors import UserError
+from verl_core.config.scorers import scorer_of
 from verl_core.config.user_code import describe, import_file
 
 Scorer = Callable[..., Any]
@@ -48,14 +49,8 @@ def rule_finder(setup: Setup) -> Callable[[str], Scorer]:
 
 @cache
 def default_scorer(data_source: str) -> Scorer:
-    """The rule registered for this data source. Raises UserError naming the known ones."""
-    known = catalogue.names("scorer")
-    if data_source not in known:
-        raise UserError(
-            f"no built-in reward for data_source {data_source!r}; known are {', '.join(known)}",
-            hint="set reward.custom_reward_function.path=FILE.py with a compute_score function",
-        )
-    return catalogue.implementation("scorer", data_source)
+    """The rule registered for this data source or under this name. Raises UserError naming near ones."""
+    return catalogue.implementation("scorer", scorer_of(data_source).name)
 
 
 def load_user_function(path: str, name: str) -> Scorer:

@@ -23,13 +23,15 @@ class ScoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`reward` is what is trained on; `acc` is the task's own accuracy, None where the rule gives none; `parts` are the
-    other numbers the rule returned. With `error` set the rule failed on this answer and the reward is 0."""
+    """`reward` is what is trained on; `acc` is the task's own accuracy, None where the rule gives none; `pred` is what
+    was taken for the answer and `reason` a short phrase why it got its reward; `parts` are the other numbers the rule
+    returned. With `error` set the rule failed on this answer and the reward is 0."""
 
     reward: float
     parts: dict[str, float] = field(default_factory=dict)
     acc: float | None = None
     pred: str | None = None
+    reason: str | None = None
     error: str | None = None
 
 
@@ -49,8 +51,8 @@ def failed(reason: str) -> Verdict:
 
 
 def verdict_of(result: Any) -> Verdict:
-    """The verdict in what a rule returned: a number, or a dict with `score` and optionally `acc`, `pred` and further
-    numbers (other extras are dropped). Numbers may be int, float, bool or numpy scalars.
+    """The verdict in what a rule returned: a number, or a dict with `score` and optionally `acc`, `pred`, `reason` and
+    further numbers (other extras are dropped). Numbers may be int, float, bool or numpy scalars.
 
     Raises WrongReturn, naming the value, for anything else and for numbers that are not finite.
     """
@@ -58,14 +60,19 @@ def verdict_of(result: Any) -> Verdict:
         return Verdict(reward=_number("the reward", result))
     if "score" not in result:
         raise WrongReturn(f"the returned dict has no 'score'; its keys are {sorted(map(str, result))}")
-    pred, acc = result.get("pred"), result.get("acc")
-    extras = {str(k): _scalar(v) for k, v in result.items() if k not in ("score", "acc", "pred")}
+    acc = result.get("acc")
+    extras = {str(k): _scalar(v) for k, v in result.items() if k not in ("score", "acc", "pred", "reason")}
     return Verdict(
         reward=_number("score", result["score"]),
         parts={k: _number(k, v) for k, v in extras.items() if isinstance(v, numbers.Real)},
         acc=None if acc is None else _number("acc", acc),
-        pred=None if pred is None else str(pred),
+        pred=_text(result.get("pred")),
+        reason=_text(result.get("reason")),
     )
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
 
 
 def _number(name: str, value: Any) -> float:

@@ -1,0 +1,47 @@
+"""Catalogue entries of the rules that score answers: for a row's data source, and by a short name of their own."""
+
+import difflib
+from fnmatch import fnmatchcase
+
+from verl_core.config.errors import UserError
+from verl_core.config.registry import Entry, entry, names, register
+
+
+def register_scorers() -> None:
+    _rule(
+        ("gsm8k", "openai/gsm8k"),
+        where="verl_core.rewards.gsm8k:compute_score",
+        keywords=("method",),
+        doc="1 when the number after #### is the gold number; method: strict, boxed, flexible.",
+    )
+    _rule(
+        ("show_your_work", "rlx/show-your-work"),
+        where="verl_core.rewards.show_your_work:compute_score",
+        doc="1 when the last #### N is the gold number.",
+    )
+
+
+def scorer_of(data_source: str) -> Entry:
+    """The rule of a data source or a rule's short name: that very name, else the longest pattern (`aime*`) that fits.
+
+    Raises UserError with the names that are near.
+    """
+    known = names("scorer")
+    if data_source in known:
+        return entry("scorer", data_source)
+    if fitting := [name for name in known if name.endswith("*") and fnmatchcase(data_source, name)]:
+        return entry("scorer", max(fitting, key=len))
+    near = difflib.get_close_matches(data_source, known, n=3)
+    question = f"; did you mean {' or '.join(near)}?" if near else ""
+    raise UserError(
+        f"no built-in reward for data_source {data_source!r}{question}",
+        hint="`rlx rewards ls` lists them; your own is reward.custom_reward_function.path=FILE.py with a compute_score",
+    )
+
+
+def _rule(names: tuple[str, ...], *, where: str, doc: str, keywords: tuple[str, ...] = ()) -> None:
+    """A rule under its short name, which comes first, and under every data source it serves. A name that ends in `*`
+    stands for all that begin with what is before it. `keywords`: the arguments of its own."""
+    keys = tuple(f"reward.reward_kwargs.{keyword}" for keyword in keywords)
+    for name in names:
+        register("scorer", name, where=where, keys=keys, doc=doc)
