@@ -52,7 +52,7 @@ class GroupMaker:
     async def _score(self, row: PromptRow, group: Sequence[Trajectory]) -> None:
         texts = self.tokenizer.batch_decode([t.response_ids for t in group], skip_special_tokens=True)
         verdicts = await self.scorers.score(
-            [ScoreRequest(row.data_source, text, row.ground_truth, row.extra_info) for text in texts]
+            [ScoreRequest(row.data_source, text, row.ground_truth, row.extra_info, row.prompt) for text in texts]
         )
         for trajectory, text, verdict in zip(group, texts, verdicts, strict=True):
             trajectory.reward = verdict.reward

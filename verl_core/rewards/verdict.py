@@ -13,12 +13,14 @@ TIMEOUT = "timeout:"  # how Verdict.error begins where the rule ran out of time
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """One answer to score. `solution` is the answer's text without special tokens."""
+    """One answer to score. `solution` is the answer's text without special tokens; `prompt` the messages it answers, which
+    models that score read and rules do not."""
 
     data_source: str
     solution: str
     ground_truth: Any
     extra_info: dict[str, Any] = field(default_factory=dict)
+    prompt: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
