@@ -13,8 +13,8 @@ TIMEOUT = "timeout:"  # how Verdict.error begins where the rule ran out of time
 
 @dataclass(frozen=True, slots=True)
 class ScoreRequest:
-    """One answer to score. `solution` is the answer's text without special tokens; `prompt` the messages it answers, which
-    models that score read and rules do not."""
+    """One answer to score. `solution` is the answer's text without special tokens; `prompt` the messages it answers,
+    which models that score read and rules do not."""
 
     data_source: str
     solution: str
