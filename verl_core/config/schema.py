@@ -12,6 +12,7 @@ from verl_core.config.schema_algorithm import AlgorithmConfig, FilterGroupsConfi
 from verl_core.config.schema_distillation import DistillationConfig, PrimeConfig, TeacherConfig, TeacherModelConfig
 from verl_core.config.schema_launch import DockerConfig, KuberayConfig, LaunchConfig, SlurmConfig
 from verl_core.config.schema_preference import PreferenceConfig
+from verl_core.config.schema_reward import CustomRewardConfig, OverlongBufferConfig, RewardConfig
 from verl_core.config.schema_roles import (
     ActorConfig,
     CriticConfig,
@@ -205,39 +206,6 @@ class RolloutConfig:
     quarter of the clip range (with rollout_rs: of the gate's own bound)."""
     val_kwargs: ValKwargs = field(default_factory=ValKwargs)
     """Sampling in validation."""
-
-
-@dataclass
-class CustomRewardConfig:
-    path: str | None = None
-    """Python file with the user's reward function; null: the scorer of the row's data_source."""
-    name: str = "compute_score"
-    """Function in that file: (data_source, solution_str, ground_truth, extra_info=None) -> float | dict."""
-
-
-@dataclass
-class OverlongBufferConfig:
-    enable: bool = False
-    """Lower the training reward of an answer near the length limit, linearly over the last `len` tokens (DAPO, arXiv
-    2503.14476, eq. 13)."""
-    len: int = 0
-    """Tokens before data.max_response_length in which the penalty grows (in [1, max_response_length] when enabled)."""
-    penalty_factor: float = 1.0
-    """Penalty at the limit, in units of reward (>= 0)."""
-
-
-@dataclass
-class RewardConfig:
-    custom_reward_function: CustomRewardConfig = field(default_factory=CustomRewardConfig)
-    """The user's reward function."""
-    reward_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Keyword arguments passed to the scorer, e.g. {method: flexible} for gsm8k."""
-    num_workers: int = 1
-    """Scorer processes (>= 1)."""
-    timeout_s: float = 10.0
-    """Hard wall-clock limit of one score, seconds (> 0)."""
-    overlong_buffer: OverlongBufferConfig = field(default_factory=OverlongBufferConfig)
-    """Penalty of answers that come near the length limit."""
 
 
 @dataclass
