@@ -1,11 +1,11 @@
 """Where a text states its answer: after what was thought, between `<answer>` tags, behind the word "answer", last.
 
-Every function takes the whole text, in time that grows with its length.
+All of it takes time that grows with the text's length.
 """
 
 import re
 
-_ANSWER_WORD = re.compile(r"\banswer\b[ \t*_\"']*(?:(?:is|was|are|=|:|：)[ \t*_\"']*)+(?!\w*\?)", re.IGNORECASE)
+_ANSWER_WORD = re.compile(r"\banswer\b[ \t*_\"']*(?:(?:is\b|was\b|are\b|[=:：])[ \t*_\"']*)+", re.IGNORECASE)
 
 
 def after_thinking(text: str) -> str:
