@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from typing import Any
 
 from rlx import ui
 from rlx.env import interpreter, launch, manager
@@ -25,14 +26,22 @@ def become(
         launch.become(job, args, extras, uses_gpu=uses_gpu)
     if interpreter.chosen() or manager.environment(extras).complete():
         launch.become(job, [*args, "--dry-run"], extras)
-    environment = manager.environment(extras)
-    absent = f"the environment {environment.folder} is not there yet; a real run makes it"
-    line = shlex.join(launch.job_command(environment.python, job, args))
-    ui.warn(absent)
+    said = planned(job, args, extras)
     if as_json:
-        ui.out_json({"dry_run": True, "launch": line, "absent": [absent]})
+        ui.out_json(said)
     else:
-        ui.out(line)
+        ui.out(said["launch"])
+
+
+def planned(job: str, args: Sequence[str], extras: Sequence[str]) -> dict[str, Any]:
+    """What a dry run says of a launch, making nothing: `launch`, the line; `absent`, what is not there yet, which it
+    warns of as well."""
+    line = shlex.join(launch.job_command(launch.planned_python(extras), job, args))
+    absent = []
+    if not interpreter.chosen() and not (environment := manager.environment(extras)).complete():
+        absent.append(f"the environment {environment.folder} is not there yet; a real run makes it")
+        ui.warn(absent[0])
+    return {"dry_run": True, "launch": line, "absent": absent}
 
 
 def options(**values: object) -> list[str]:

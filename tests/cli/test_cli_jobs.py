@@ -62,7 +62,7 @@ def test_dry_runs_say_the_launch_line_without_an_environment(rlx, no_environment
         ),
     ):
         done = rlx(*words, env=no_environment)
-        assert (done.returncode, done.stdout) == (0, f"{folder}/bin/python -P -m {job}\n")
+        assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"{folder}/bin/python -P -m {job}")
         assert "is not there yet" in done.stderr
     assert not (tmp_path / "envs").exists() and not (tmp_path / "new").exists()
 

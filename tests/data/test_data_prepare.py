@@ -15,6 +15,7 @@ from verl_core.config.process import run_job
 from verl_core.config.schema import DataConfig
 from verl_core.data.dataset import PromptDataset
 from verl_core.data.prepare import gsm8k, job
+from verl_core.data.prepare.prepared import Wanted
 
 ROWS = [
     {"question": "Tom has 1,000 pens and buys 5?", "answer": "1000+5 = <<1000+5=1005>>1005\n#### 1,005"},
@@ -90,7 +91,8 @@ def test_again_gives_the_same_bytes_and_leaves_the_files_alone(tmp_path, prepare
     source, out = write_source(tmp_path / "src"), tmp_path / "out"
     prepare("gsm8k", "--source", source, "--out", out)
     before = {p.name: (p.stat().st_mtime_ns, p.read_bytes()) for p in out.iterdir()}
-    assert prepare("gsm8k", "--source", source, "--out", out).returncode == 0
+    done = prepare("gsm8k", "--source", source, "--out", out)
+    assert done.stdout.splitlines()[0] == f"train: 2 rows, unchanged  {out}/train.parquet"
     assert {p.name: (p.stat().st_mtime_ns, p.read_bytes()) for p in out.iterdir()} == before
     assert set(before) == {"train.parquet", "test.parquet", "manifest.json"}  # and no temporary file
 
@@ -124,7 +126,7 @@ def test_an_unreachable_hub_says_what_to_do(tmp_path):
 
 def test_absent_files_are_named(tmp_path, prepare):
     done = prepare("gsm8k", "--source", tmp_path, "--out", tmp_path / "out")
-    assert done.returncode == 1 and f"{tmp_path} has no train file" in done.stderr
+    assert done.returncode == 1 and f"{tmp_path} has no train file: none of train.parquet" in done.stderr
     assert not (tmp_path / "out").exists()
 
 
@@ -136,11 +138,16 @@ def test_a_folder_that_cannot_be_written_is_exit_1_and_loses_nothing(tmp_path, p
     assert blocker.read_text() == "mine"
 
 
-def test_dry_run_writes_nothing_and_unknown_names_are_refused(tmp_path, prepare):
-    done = prepare("show-your-work", "--out", tmp_path / "out", "--dry-run", "--json")
-    assert done.returncode == 0 and json.loads(done.stdout)["dry_run"] is True and not (tmp_path / "out").exists()
-    done = prepare("gsm9k")
-    assert done.returncode == 1 and "gsm8k" in done.stderr
+def test_unknown_names_and_options_are_refused(tmp_path, prepare):
+    for words, said in (
+        (["gsm9k"], "no dataset named 'gsm9k'"),
+        (["gsm8k:easy"], "gsm8k:easy is no data set"),
+        (["gsm8k", "--form", "pairs"], "gsm8k has no option --form"),
+        (["gsm8k", "--limt=3"], "did you mean --limit?"),
+    ):
+        done = prepare(*words, "--out", tmp_path / "out")
+        assert (done.returncode, said in done.stderr) == (1, True), done.stderr
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_embedded_task_has_no_source(tmp_path, prepare):
@@ -152,7 +159,7 @@ def test_the_hubs_own_layout_is_read(tmp_path):
     (tmp_path / "main").mkdir()
     for split in ("train", "test"):
         pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "main" / f"{split}-00000-of-00001.parquet")
-    for rows in gsm8k.prepare(tmp_path).splits.values():
+    for rows in gsm8k.prepare(Wanted("gsm8k", tmp_path)).splits.values():
         assert [r["reward_model"]["ground_truth"] for r in rows] == ["1005", "-3"]
 
 

@@ -36,6 +36,13 @@ def facts(entry: catalogue.Entry) -> DatasetFacts:
     return entry.options if isinstance(entry.options, DatasetFacts) else DatasetFacts({}, "unknown")
 
 
+def folder(name: str, options: Any) -> str:
+    """Where a data set goes below ~/data: its name, for a task of a family in the family's folder; options whose rows
+    do not mix with others' have a `folder` of their own below it."""
+    own = getattr(options, "folder", "")
+    return "/".join(filter(None, (*name.split(":"), own)))
+
+
 def read(name: str, words: Sequence[str]) -> Any:
     """The data set's own options from `--name value` words, or None where it has none. Raises UserError for an option
     that it lacks, with those that it has, and for a value that does not fit."""

@@ -24,6 +24,8 @@ class DatasetFacts:
     """Dataclass of what it alone takes: a field `count` is the option `--count` (see `dataset_options`)."""
     tasks: bool = False
     """True for a family of which `NAME:TASK` is one."""
+    extras: tuple[str, ...] = ()
+    """Extras that the environment must have to make it, besides those of every job."""
 
 
 def register_datasets() -> None:

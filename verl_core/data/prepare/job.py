@@ -5,64 +5,95 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.progress import Progress
 
-from verl_core.config import catalogue
+from verl_core.config import catalogue, dataset_options
 from verl_core.config.process import run_job
+from verl_core.data.prepare import manifest as manifests
+from verl_core.data.prepare.manifest import Manifest
+from verl_core.data.prepare.prepared import Wanted
+from verl_core.data.prepare.validate import validate
 from verl_core.data.prepare.writer import write
 
 talk = Console(stderr=True)
 
 
 def main(argv: list[str]) -> int:
-    args = _parser().parse_args(argv)
-    prepare = catalogue.implementation("dataset", args.name)
-    out = (args.out or Path("~/data") / args.name).expanduser()
-    if args.dry_run:
-        _report(args, _plan(args, out))
-        return 0
+    args, own = _parser().parse_known_args(argv)
+    options = dataset_options.read(args.name, own)
+    wanted = Wanted(args.name, args.source and args.source.expanduser(), args.limit, options)
+    out = (args.out or Path("~/data") / dataset_options.folder(args.name, options)).expanduser()
     began = time.perf_counter()
+    found = manifests.read(out) if args.validate and args.source is None else None
+    result: dict[str, Any] = {"out": str(out)}
+    if found is not None and manifests.fits(found, wanted):
+        manifest = found
+    else:
+        manifest, changed = _prepare(wanted, out)
+        result["unchanged"] = not changed
+    faults = _validate(manifest, out, result) if args.validate else []
+    _report(args.json, {**manifest, **result, "seconds": round(time.perf_counter() - began, 3)})
+    for fault in faults:
+        talk.print(fault, soft_wrap=True, markup=False, highlight=False)
+    return 1 if faults else 0
+
+
+def _prepare(wanted: Wanted, out: Path) -> tuple[Manifest, bool]:
+    entry, _ = dataset_options.find(wanted.name)
+    known = sum(dataset_options.facts(entry).rows.values()) or None
     with Progress(console=talk, transient=True, disable=not talk.is_terminal) as progress:
-        reading = progress.add_task(f"reading {args.name}", total=None)
-        prepared = prepare(args.source and args.source.expanduser(), args.limit)
-        progress.update(reading, total=1, completed=1)
+        reading = progress.add_task(f"reading {wanted.name}", total=None if wanted.limit else known)
+        told = replace(
+            wanted, progress=lambda done, total: progress.update(reading, completed=done, total=total or known)
+        )
+        prepared = catalogue.implementation("dataset", entry.name)(told)
         writing = progress.add_task(f"writing {out}", total=len(prepared.splits))
-        manifest = write(args.name, prepared, out, lambda split: progress.advance(writing))
-    _report(args, {**manifest, "out": str(out), "seconds": round(time.perf_counter() - began, 3)})
-    return 0
+        return write(
+            wanted,
+            prepared,
+            out,
+            written=lambda split: progress.advance(writing),
+            waiting=lambda: talk.print(f"another `rlx prepare` is writing {out}; this one waits", soft_wrap=True),
+        )
 
 
-def _plan(args: argparse.Namespace, out: Path) -> dict[str, Any]:
-    missing = args.source is not None and not args.source.expanduser().is_dir()
-    if missing:
-        talk.print(f"warning: --source {args.source} is no folder", soft_wrap=True)
-    files = {split: {"file": f"{split}.parquet"} for split in ("train", "test")}
-    return {"dataset": args.name, "out": str(out), "files": files, "dry_run": True}
+def _validate(manifest: Manifest, out: Path, result: dict[str, Any]) -> list[str]:
+    """What is wrong, a line each; the counts go into `result`."""
+    with Progress(console=talk, transient=True, disable=not talk.is_terminal) as progress:
+        checking = progress.add_task(f"validating {out}", total=sum(f["rows"] for f in manifest["files"].values()))
+        outcome = validate(manifest, out, lambda rows: progress.advance(checking, rows))
+    result["validated"] = outcome.counts
+    return outcome.faults
 
 
-def _report(args: argparse.Namespace, result: dict[str, Any]) -> None:
-    if args.json:
+def _report(as_json: bool, result: dict[str, Any]) -> None:
+    if as_json:
         print(json.dumps(result))
         return
+    same = ", unchanged" if result.get("unchanged") else ""
     for split, file in result["files"].items():
-        rows = f"{file['rows']:,} rows" if "rows" in file else "would be written"
-        print(f"{split}: {rows}  {Path(result['out']) / file['file']}")
+        print(f"{split}: {file['rows']:,} rows{same}  {Path(result['out']) / file['file']}")
+    for note in result.get("notes", ()):
+        print(note)
+    if counts := result.get("validated"):
+        print("validated: " + ", ".join(f"{n:,} {what}" for what, n in counts.items()))
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rlx prepare", description="Fetch a data set and write it as Parquet.")
-    parser.add_argument("name", metavar="NAME", help="the data set: " + ", ".join(catalogue.names("dataset")))
-    parser.add_argument(
-        "--source", type=Path, metavar="DIR", help="folder with the data set's own files; default: the hub"
+    parser = argparse.ArgumentParser(
+        prog="rlx prepare", description="Fetch or make a data set and write it as Parquet.", allow_abbrev=False
     )
+    parser.add_argument("name", metavar="NAME", help="the data set: " + ", ".join(catalogue.names("dataset")))
+    parser.add_argument("--source", type=Path, metavar="PATH", help="folder or file with the data set's own rows")
     parser.add_argument("--out", type=Path, metavar="DIR", help="folder for the Parquet files; default: ~/data/NAME")
     parser.add_argument("--limit", type=_positive, metavar="N", help="only the first N rows of each file")
+    parser.add_argument("--validate", action="store_true", help="read what was written again and check every row")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    parser.add_argument("--dry-run", action="store_true", help="say what would be written, and write nothing")
     parser.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")
     return parser
 

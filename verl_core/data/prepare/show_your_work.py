@@ -1,19 +1,17 @@
 """The embedded task as files: for looking at it, and for engines and tools that read Parquet."""
 
-from pathlib import Path
-
 from verl_core.config.errors import UserError
 from verl_core.data import show_your_work
-from verl_core.data.prepare.prepared import Prepared
+from verl_core.data.prepare.prepared import Prepared, Wanted
 
 SEED = 0  # the split of `trainer.seed=0`
 
 
-def prepare(source: Path | None = None, limit: int | None = None) -> Prepared:
+def prepare(wanted: Wanted) -> Prepared:
     """1,699 training and 200 held-out problems, at most `limit` each. Raises UserError when given a source."""
-    if source is not None:
+    if wanted.source is not None:
         raise UserError(
-            f"show-your-work is made, not read: --source {source} has no meaning", hint="leave --source out"
+            f"show-your-work is made, not read: --source {wanted.source} has no meaning", hint="leave --source out"
         )
-    splits = {split: show_your_work.rows(split, SEED)[:limit] for split in ("train", "test")}  # type: ignore[arg-type]
+    splits = {split: show_your_work.rows(split, SEED)[: wanted.limit] for split in ("train", "test")}  # type: ignore[arg-type]
     return Prepared(splits, f"made with seed {SEED}")
