@@ -14,6 +14,7 @@ from verl_core.config.compose import Resolved
 from verl_core.config.effective import (
     effective,
     extras,
+    get,
     has_nvidia_driver,
     role_pools,
     settled,
@@ -21,7 +22,8 @@ from verl_core.config.effective import (
     uses_rollout,
 )
 from verl_core.config.errors import EnvError, UserError
-from verl_core.config.model_roles import teacher_paths
+from verl_core.config.model_roles import frozen_paths
+from verl_core.config.prompt_files import prompt_files
 from verl_core.config.schema import RlxConfig
 from verl_core.config.unbuilt import unbuilt
 
@@ -167,18 +169,19 @@ def _state(environment: manager.Environment) -> str:
 def _absent(config: RlxConfig) -> Iterator[str]:
     """What the real run would stop at, or fetch, on this machine."""
     yield from unbuilt(config)
-    for key, files in (("data.train_files", config.data.train_files), ("data.val_files", config.data.val_files)):
-        for file in [files] if isinstance(files, str) else files or []:
+    for key, files in prompt_files(config.data).items():
+        for file in files:
             if not file.startswith("builtin:") and not _exists(file):
                 made = next((name for name in names("dataset") if name in Path(file).parts), None)
                 yield f"{key}: {file} is not there" + (f"; `rlx prepare {made}` makes it" if made else "")
-    for key, path in {"model.path": config.model.path, **teacher_paths(config)}.items():
+    for key, path in {"model.path": config.model.path, **frozen_paths(config)}.items():
         if not path.startswith("builtin:") and not Path(path).expanduser().exists():
             local = path.startswith(("/", ".", "~"))  # no name on the hub does
             hub = "is no folder here; the run will fetch it from the Hugging Face hub"
             yield f"{key}: {path} {'is not there' if local else hub}"
-    if config.reward.custom_reward_function.path and not _exists(config.reward.custom_reward_function.path):
-        yield f"reward.custom_reward_function.path: {config.reward.custom_reward_function.path} is not there"
+    for key in ("reward.custom_reward_function.path", "data.curriculum.path"):
+        if (path := get(config, key)) and not _exists(path):
+            yield f"{key}: {path} is not there"
     if config.trainer.device == "cuda" and not has_nvidia_driver():
         yield "trainer.device: cuda, and this machine has no NVIDIA driver"
 

@@ -14,7 +14,7 @@ from verl_core.config.effective import effective, role_pools, trained_roles
 from verl_core.config.errors import UserError
 from verl_core.config.schema import RlxConfig
 from verl_core.controller.eval_job import _generation_only
-from verl_core.controller.job import find_teachers
+from verl_core.controller.job import find_frozen
 from verl_core.controller.roles import Role
 from verl_core.data.builtin import builtin_corpus
 from verl_core.models.builtin import write_builtin
@@ -206,4 +206,4 @@ def test_prompts_that_are_always_answered_rightly_teach_nothing(model: Path):
 def test_a_teacher_that_is_not_there_is_missed_before_the_student_is_warmed_up(tmp_path: Path):
     config = effective(resolve("smoke-opd", [f"{TEACHER}.skilled.model_path={tmp_path / 'nobody'}"]).config)
     with pytest.raises(UserError, match=rf"^{TEACHER}\.skilled\.model_path: .*nobody"):
-        find_teachers(config)
+        find_frozen(config)

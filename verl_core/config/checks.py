@@ -20,8 +20,9 @@ from verl_core.config.effective import (
 from verl_core.config.example_checks import reward_model_faults
 from verl_core.config.key_checks import Said, each_key
 from verl_core.config.loss_terms import FULL_KL
+from verl_core.config.model_reward_checks import model_reward_faults
 from verl_core.config.model_role_checks import model_role_faults
-from verl_core.config.model_roles import estimates_advantages, teachers, trains_process_rewards
+from verl_core.config.model_roles import estimates_advantages, scores_by_model, teachers, trains_process_rewards
 from verl_core.config.no_effect import idle_keys
 from verl_core.config.preference_checks import preference_faults
 from verl_core.config.ranges import VLLM_LORA_RANK, VLLM_TEMPERATURES
@@ -62,6 +63,7 @@ def check(config: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]) 
         *reward_model_faults(said, e),
         *_correction(said, e),
         *(_rollout(said, e) if uses_rollout(e) else ()),
+        *(model_reward_faults(said, e) if uses_rollout(e) else ()),
         *_reward(said, e),
         *_parallel(said, e),
         *_adapter(said, e),
@@ -130,6 +132,7 @@ def _cluster(said: Said, e: RlxConfig) -> Iterator[str]:
     roles += ["critic.pool"] if e.critic.enable else []
     roles += ["teacher.pool"] if teachers(e) else []
     roles += ["algorithm.prime.pool"] if trains_process_rewards(e) else []
+    roles += ["reward.reward_model.pool"] if scores_by_model(e) else []
     for key in roles:
         if get(e, key) not in pools:
             shown = said(key) if said.value(key) is not None else f"{key} (as {said('actor.pool')})"

@@ -7,7 +7,13 @@ from typing import Any
 
 from verl_core.config.catalogue import entry
 from verl_core.config.errors import UserError
-from verl_core.config.model_roles import estimates_advantages, teachers, trains_process_rewards
+from verl_core.config.model_roles import (
+    SCORING,
+    estimates_advantages,
+    scores_by_model,
+    teachers,
+    trains_process_rewards,
+)
 from verl_core.config.preferences import prefers, reference_of_preferences
 from verl_core.config.schema import ActorConfig, CriticConfig, PoolConfig, RlxConfig
 
@@ -34,6 +40,7 @@ def effective(config: RlxConfig) -> RlxConfig:
         "ref.pool": c.actor.pool,
         "teacher.pool": c.actor.pool,
         "algorithm.prime.pool": c.actor.pool,
+        "reward.reward_model.pool": c.actor.pool,
         "critic.pool": c.actor.pool,
         "critic.enable": "critic" in advantage_needs(c),
         "critic.strategy": c.actor.strategy,
@@ -114,6 +121,8 @@ def role_pools(config: RlxConfig) -> dict[str, str]:
         pools["critic"] = settled(c.critic.pool)
     if trains_process_rewards(c):
         pools["reward_model"] = settled(c.algorithm.prime.pool)
+    if scores_by_model(c):
+        pools[SCORING] = settled(c.reward.reward_model.pool)
     return pools | dict.fromkeys(teachers(c), settled(c.teacher.pool))
 
 
@@ -208,6 +217,9 @@ def _inherit_micro_batches(c: RlxConfig) -> None:
     sequences, tokens = c.actor.ppo_micro_batch_size_per_gpu, c.actor.ppo_max_token_len_per_gpu
     if c.critic.ppo_micro_batch_size_per_gpu is None and c.critic.ppo_max_token_len_per_gpu is None:
         c.critic.ppo_micro_batch_size_per_gpu, c.critic.ppo_max_token_len_per_gpu = sequences, tokens
+    scoring = c.reward.reward_model
+    if scoring.micro_batch_size_per_gpu is None and scoring.max_token_len_per_gpu is None:
+        scoring.micro_batch_size_per_gpu, scoring.max_token_len_per_gpu = sequences, tokens
     for section in (c.ref, c.rollout, c.teacher):
         if section.log_prob_micro_batch_size_per_gpu is None and section.log_prob_max_token_len_per_gpu is None:
             section.log_prob_micro_batch_size_per_gpu = sequences

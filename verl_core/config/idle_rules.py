@@ -18,7 +18,7 @@ from verl_core.config.idle_rule_kinds import (
     shard_rule,
 )
 from verl_core.config.loss_terms import FULL_KL
-from verl_core.config.model_roles import estimates_advantages, teachers, trains_process_rewards
+from verl_core.config.model_roles import estimates_advantages, scores_by_model, teachers, trains_process_rewards
 from verl_core.config.preferences import prefers
 from verl_core.config.schema import RlxConfig, ValKwargs
 from verl_core.config.schema_distillation import FORWARD_TOPK
@@ -291,6 +291,27 @@ RULES = [
         lambda c: c.reward.custom_reward_function.path is None,
         "reward.custom_reward_function.path",
     ),
+    Rule(
+        ("reward.reward_model.",),
+        lambda c: uses_rollout(c) and not scores_by_model(c),
+        "reward.scorers={task: 1, reward_model: 1} or another that names it",
+    ),
+    Rule(
+        ("reward.judge.",),
+        lambda c: uses_rollout(c) and "judge" not in c.reward.scorers,
+        "reward.scorers={task: 1, judge: 1} or another that names it",
+    ),
+    Rule(("reward.judge.scale",), lambda c: bool(c.reward.judge.labels), "reward.judge.labels={}"),
+    Rule(
+        ("reward.judge.instruction",),
+        lambda c: c.reward.judge.instruction_file is not None,
+        "reward.judge.instruction_file=null",
+    ),
+    Rule(
+        ("reward.judge.retries", "reward.judge.max_requests"),
+        lambda c: c.reward.judge.engine is not None,
+        "reward.judge.engine=null and reward.judge.url",
+    ),
     Rule(("warmup.",), lambda c: not c.model.path.startswith("builtin:"), "model.path=builtin:NAME"),
     Rule(
         ("trainer.total_epochs",),
@@ -308,6 +329,7 @@ RULES = [
             *(f"{role}.fsdp_config.{what}_offload" for role in ("actor", "critic") for what in ("param", "optimizer")),
             "model.enable_activation_offload",
             "teacher.param_offload",
+            "reward.reward_model.param_offload",
         ),
         lambda c: c.trainer.device == "cpu",
         "trainer.device=auto or cuda",

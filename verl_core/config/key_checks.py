@@ -19,6 +19,10 @@ PATHS = (
     "critic.model.path",
     "algorithm.module",
     "reward.custom_reward_function.path",
+    "reward.reward_model.path",
+    "reward.judge.path",
+    "reward.judge.instruction_file",
+    "reward.judge.cache",
     "trainer.default_local_dir",
     "weights.folder",
 )

@@ -1,4 +1,5 @@
-"""Roles beside actor, reference and critic: teachers, and the language model that PRIME trains to judge tokens."""
+"""Roles beside actor, reference and critic: teachers, the language model that PRIME trains to judge tokens, and a
+frozen reward model that scores answers."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +9,9 @@ from verl_core.config.catalogue import entry
 from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, RlxConfig, TeacherModelConfig
 
 BUILTIN = "builtin:"
+REWARD_MODEL_PATH = "reward.reward_model.path"
+SCORING = "scoring_model"
+"""The role of reward.reward_model; `reward_model` is one that is trained."""
 AFTER = "after"
 """Folder below a warmed-up model's with the model as it was after a phase, by the phase's name."""
 
@@ -18,9 +22,21 @@ def teachers(config: RlxConfig) -> dict[str, TeacherModelConfig]:
     return {f"teacher_{name}": own for name, own in config.distillation.teacher_models.items()} if taught else {}
 
 
-def teacher_paths(config: RlxConfig) -> dict[str, str]:
-    """Folder or hub name of each teacher, by the key that gives it."""
-    return {
+def scores_by_model(config: RlxConfig) -> bool:
+    """Whether a frozen reward model scores the answers that the run generates."""
+    generates = "dataset" not in entry("algorithm", config.algorithm.name).needs
+    return generates and "reward_model" in config.reward.scorers
+
+
+def frozen(config: RlxConfig) -> tuple[str, ...]:
+    """Roles with models of their own that are never trained."""
+    return (*teachers(config), *([SCORING] if scores_by_model(config) else []))
+
+
+def frozen_paths(config: RlxConfig) -> dict[str, str]:
+    """Folder or hub name of the frozen roles' models, by the key that gives it."""
+    scoring = {REWARD_MODEL_PATH: str(config.reward.reward_model.path)} if scores_by_model(config) else {}
+    return scoring | {
         f"distillation.teacher_models.{role.removeprefix('teacher_')}.model_path": str(teacher.model_path)
         for role, teacher in teachers(config).items()
     }
@@ -42,8 +58,8 @@ def estimates_advantages(config: RlxConfig) -> bool:
 
 def role_settings(config: RlxConfig, role: str) -> ActorConfig | CriticConfig:
     """How a role of an effective configuration computes and is trained: its own section, or the actor's with what is
-    its own. A teacher is cut over its whole pool, whatever the actor is."""
-    actor, teacher, prime = config.actor, config.teacher, config.algorithm.prime
+    its own. A frozen one is cut over its whole pool, whatever the actor is."""
+    actor, teacher, prime, scoring = config.actor, config.teacher, config.algorithm.prime, config.reward.reward_model
     if role == "critic":
         return config.critic
     if role == "reward_model" and trains_process_rewards(config):
@@ -60,6 +76,17 @@ def role_settings(config: RlxConfig, role: str) -> ActorConfig | CriticConfig:
                 param_offload=teacher.param_offload,
             ),
         )
+    if role == SCORING:
+        return ActorConfig(
+            pool=scoring.pool or actor.pool,
+            ppo_micro_batch_size_per_gpu=scoring.micro_batch_size_per_gpu,
+            ppo_max_token_len_per_gpu=scoring.max_token_len_per_gpu,
+            fsdp_config=FsdpConfig(
+                dtype=scoring.dtype,
+                use_torch_compile=actor.fsdp_config.use_torch_compile,
+                param_offload=scoring.param_offload,
+            ),
+        )
     return actor
 
 
@@ -68,6 +95,8 @@ def model_of(config: RlxConfig, role: str, folder: str) -> str:
     if (teacher := teachers(config).get(role)) is not None:
         path = str(teacher.model_path)
         return str(Path(folder, AFTER, path.partition("/")[2])) if path.startswith(BUILTIN) else path
+    if role == SCORING:
+        return str(config.reward.reward_model.path)
     own = role == "critic" and config.critic.model.path != config.model.path
     return str(config.critic.model.path) if own else folder
 

@@ -13,6 +13,7 @@ from verl_core.config.schema_distillation import DistillationConfig, PrimeConfig
 from verl_core.config.schema_launch import DockerConfig, KuberayConfig, LaunchConfig, SlurmConfig
 from verl_core.config.schema_preference import PreferenceConfig
 from verl_core.config.schema_reward import CustomRewardConfig, OverlongBufferConfig, RewardConfig
+from verl_core.config.schema_reward_models import JudgeConfig, RewardModelConfig
 from verl_core.config.schema_roles import (
     ActorConfig,
     CriticConfig,
@@ -42,6 +43,7 @@ __all__ = [
     "EntropyCtrlConfig",
     "FilterGroupsConfig",
     "FsdpConfig",
+    "JudgeConfig",
     "KlCtrlConfig",
     "KuberayConfig",
     "LaunchConfig",
@@ -56,6 +58,7 @@ __all__ = [
     "PrimeConfig",
     "RefConfig",
     "RewardConfig",
+    "RewardModelConfig",
     "RlxConfig",
     "RolloutConfig",
     "RolloutCorrectionConfig",

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from verl_core.config.schema_reward_models import JudgeConfig, RewardModelConfig
+
 
 @dataclass
 class CustomRewardConfig:
@@ -46,3 +48,7 @@ class RewardConfig:
     no limit."""
     max_queue: int = 16384
     """Answers that may wait for a scorer process; whoever has more to score waits until there is room (>= 1)."""
+    reward_model: RewardModelConfig = field(default_factory=RewardModelConfig)
+    """A frozen reward model; the part `reward_model` of `scorers`."""
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
+    """A language model that judges answers; the part `judge` of `scorers`."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from verl_core.config.effective import kl_terms, learner
 from verl_core.config.errors import UserError
 from verl_core.config.loss_terms import FULL_KL
-from verl_core.config.model_roles import model_of, teachers
+from verl_core.config.model_roles import SCORING, frozen, model_of
 from verl_core.config.schema import RlxConfig
 from verl_core.planning.flops import Flops
 from verl_core.planning.gpus import peak_flops
@@ -53,13 +53,13 @@ class Costs:
 def costs_of(config: RlxConfig, role: str, folder: str) -> Costs | None:
     """Of an effective configuration's role; `folder` holds the model. None for an architecture that plans do not
     know."""
-    override = {} if role in teachers(config) else config.model.override_config
+    override = {} if role in frozen(config) else config.model.override_config
     try:
         shape = shape_of(model_of(config, role, folder), override)
     except UserError as problem:
         log.info("%s: ranks are balanced by tokens, and perf/mfu is not known: %s", role, problem.message)
         return None
-    forward = Flops.forward(shape, head=role != "critic" and learner(config) == "actor")
+    forward = Flops.forward(shape, head=role not in ("critic", SCORING) and learner(config) == "actor")
     adapted = role == "actor" and config.model.lora_rank
     full = [WHOLE_KL[key] for key, kind in kl_terms(config).items() if role == "actor" and kind == FULL_KL]
     return Costs(

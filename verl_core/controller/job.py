@@ -22,7 +22,7 @@ from rich.progress import Progress as Bar
 
 from verl_core.config.effective import effective, learner, uses_rollout
 from verl_core.config.errors import EnvError, RlxError, RunError, UserError
-from verl_core.config.model_roles import teacher_paths
+from verl_core.config.model_roles import REWARD_MODEL_PATH, frozen_paths
 from verl_core.config.process import run_job
 from verl_core.config.registry import ALGORITHM_FILE
 from verl_core.config.schema import RlxConfig
@@ -103,7 +103,7 @@ def _work(config: RlxConfig, args: argparse.Namespace, stop: Stop) -> int:
     if config.algorithm.module:  # what it lacks is found before minutes are spent on a model
         import_file(Path(config.algorithm.module).expanduser().resolve(), ALGORITHM_FILE)
     _find_prompts(config)
-    find_teachers(config)
+    find_frozen(config)
     model_folder = _model_folder(config, args.run_dir, stop)
     if model_folder is None:
         return stop.exit_code
@@ -121,16 +121,19 @@ def _find_prompts(config: RlxConfig) -> None:
             resolve(outside, split)
 
 
-def find_teachers(config: RlxConfig) -> None:
-    """Before the student is warmed up for them. Raises, with the key, UserError when a teacher's folder is not there,
-    EnvError when one cannot be fetched."""
+def find_frozen(config: RlxConfig) -> None:
+    """The models of teachers and reward model, before a builtin student is warmed up for them. Raises, with the key,
+    UserError when a folder is not there or holds no reward model, EnvError when one cannot be fetched."""
     from verl_core.data.builtin import is_builtin
     from verl_core.models.pretrained import resolve
+    from verl_core.rewards.models.head import require_head
 
-    for key, path in teacher_paths(config).items():
+    for key, path in frozen_paths(config).items():
         try:
             if not is_builtin(path):
-                resolve(path)
+                folder = resolve(path)
+                if key == REWARD_MODEL_PATH:
+                    require_head(folder)
         except (UserError, EnvError) as error:
             raise type(error)(f"{key}: {error.message}", error.hint) from error
 

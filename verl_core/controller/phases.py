@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from verl_core.config.model_roles import SCORING
 from verl_core.controller.out_of_memory import out_of_memory
 from verl_core.platforms import Platform
 from verl_core.platforms.profiling import span
@@ -19,8 +20,8 @@ def forward_phase(role: str, snapshot: str | None = None) -> str:
         return "values"
     if role.startswith("teacher_"):
         return "teacher"
-    if role == "reward_model":
-        return role
+    if role in ("reward_model", SCORING):
+        return "reward_model"
     return "ref" if role == "ref" or snapshot == "ref" else "old_log_prob"
 
 

@@ -20,7 +20,7 @@ from verl_core.checkpoint.huggingface import save_huggingface_files
 from verl_core.checkpoint.reference import REFERENCE, load_reference, save_reference
 from verl_core.config.effective import learner, uses_reference
 from verl_core.config.errors import MachineError
-from verl_core.config.model_roles import model_of, role_settings, teachers, trains_process_rewards
+from verl_core.config.model_roles import SCORING, frozen, model_of, role_settings, trains_process_rewards
 from verl_core.config.schema import FsdpConfig, RlxConfig
 from verl_core.config.user_module import declare_module
 from verl_core.controller import addresses
@@ -103,7 +103,7 @@ class Worker:
                     self.seat = self._new_seat() if self.span.has_engine else None
             else:
                 self.engines[role] = self._train_engine(role)
-        for role in set(self.roles) & teachers(c).keys():
+        for role in set(self.roles) & set(frozen(c)):
             with self._resident(role):
                 pass  # and back to where it waits for its turn
         if "reward_model" in self.engines and trains_process_rewards(c):
@@ -113,21 +113,21 @@ class Worker:
 
     def _train_engine(self, role: str) -> FsdpEngine:
         c = self.config
-        settings, taught = role_settings(c, role), role in teachers(c)
+        settings, never_trained = role_settings(c, role), role in frozen(c)
         model = c.model if role == "actor" else replace(c.model, lora_rank=0)  # the reference is the base
-        if taught:  # another architecture: what is overridden is the student's
+        if never_trained:  # another architecture: what is overridden is the actor's
             model = replace(model, override_config={}, enable_gradient_checkpointing=False)
         return FsdpEngine(
             model,
             settings,
             role=role,
-            frozen=taught,
-            kind="value" if role == learner(c) == "reward_model" else None,
+            frozen=never_trained,
+            kind="value" if role == SCORING or role == learner(c) == "reward_model" else None,
             path=model_of(c, role, self.model_folder),  # a builtin model.path stands for what its warm-up made
             platform=self.platform,
             micro=MicroBatching(settings.ppo_micro_batch_size_per_gpu, settings.ppo_max_token_len_per_gpu),
             seed=c.trainer.seed,
-            weights=not self.blank,
+            weights=never_trained or not self.blank,
             share_prompt=c.actor.share_prompt,
         )
 

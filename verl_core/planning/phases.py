@@ -62,7 +62,14 @@ class Seat:
             around = traffic.joined(around, traffic.swapped_reference(role, stage))
         seconds = timing.forward_seconds(role, what.micro, self.gpu, passing)
         return self._phase(
-            role, what.phase, memory.forward(role, stage, what.micro), seconds, passing, around, shown=what.role
+            role,
+            what.phase,
+            memory.forward(role, stage, what.micro),
+            seconds,
+            passing,
+            around,
+            engine=self._awake() if what.beside_engine else None,
+            shown=what.role,
         )
 
     def _update(self, role: Role) -> PhasePlan:
@@ -94,10 +101,13 @@ class Seat:
         around = traffic.residency(role, stage, with_optimizer=True)
         seconds = timing.moving(written, self.gpu, role.mesh.per_node)
         used = memory.at_rest(role, stage, with_optimizer=True)
-        awake = None
-        if self.engine and self.engine.kind != "hf":
-            awake = engine_memory.generating(self.engine, self.gpu.memory).total
-        return self._phase(role, "checkpoint", used, seconds, written, around, engine=awake)
+        return self._phase(role, "checkpoint", used, seconds, written, around, engine=self._awake())
+
+    def _awake(self) -> float | None:
+        """What an engine holds that is awake and idle: vllm and sglang their cache, hf no more than asleep."""
+        if self.engine is None or self.engine.kind == "hf":
+            return None
+        return engine_memory.generating(self.engine, self.gpu.memory).total
 
     def _phase(
         self,

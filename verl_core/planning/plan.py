@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from verl_core.config.effective import effective
 from verl_core.config.errors import UserError
-from verl_core.config.model_roles import BUILTIN, teachers
+from verl_core.config.model_roles import BUILTIN, REWARD_MODEL_PATH, SCORING, scores_by_model, teachers
 from verl_core.config.schema import RlxConfig
 from verl_core.planning import gpus
 from verl_core.planning.advice import advise
@@ -62,6 +62,8 @@ def shapes_of(e: RlxConfig) -> dict[str, ModelShape]:
     for role, teacher in teachers(e).items():
         path, key = str(teacher.model_path), f"distillation.teacher_models.{role.removeprefix('teacher_')}.model_path"
         shapes[role] = shapes["actor"] if path.startswith(BUILTIN) else shape_of(path, {}, key)
+    if scores_by_model(e):
+        shapes[SCORING] = shape_of(str(e.reward.reward_model.path), {}, REWARD_MODEL_PATH)
     return shapes
 
 

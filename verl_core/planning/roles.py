@@ -6,7 +6,7 @@ from functools import cached_property
 
 from verl_core.config.effective import kl_terms, learner, settled, uses_reference
 from verl_core.config.loss_terms import FULL_KL
-from verl_core.config.model_roles import role_settings, teachers, trains_process_rewards
+from verl_core.config.model_roles import SCORING, frozen, role_settings, teachers, trains_process_rewards
 from verl_core.config.schema import ActorConfig, CriticConfig, PoolConfig, RefConfig, RlxConfig, RolloutConfig
 from verl_core.config.schema_distillation import FORWARD_TOPK
 from verl_core.planning.gpus import Gpu
@@ -169,7 +169,7 @@ class Role:
 
 
 def training_roles(c: RlxConfig, shapes: Mapping[str, ModelShape], gpu: Gpu) -> list[Role]:
-    """actor, a reference on a pool of its own, critic, reward model and teachers."""
+    """actor, a reference on a pool of its own, critic, PRIME's reward model, teachers, and one that scores answers."""
     roles = [_role(c, learner(c), c.actor, shapes["actor"], gpu)]
     if has_own_reference(c):
         roles.append(_role(c, "ref", c.actor, shapes["actor"], gpu))
@@ -177,7 +177,7 @@ def training_roles(c: RlxConfig, shapes: Mapping[str, ModelShape], gpu: Gpu) -> 
         roles.append(_role(c, "critic", c.critic, shapes["critic"], gpu))
     if trains_process_rewards(c):
         roles.append(_role(c, "reward_model", role_settings(c, "reward_model"), shapes["actor"], gpu))
-    return roles + [_role(c, name, role_settings(c, name), shapes[name], gpu) for name in teachers(c)]
+    return roles + [_role(c, name, role_settings(c, name), shapes[name], gpu) for name in frozen(c)]
 
 
 def has_own_reference(c: RlxConfig) -> bool:
@@ -188,8 +188,8 @@ def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: 
     pool_name = c.ref.pool if name == "ref" else settings.pool
     pool: PoolConfig = c.cluster.pools[pool_name or ""]
     mesh, work, fsdp, megatron = mesh_of(settings, pool, shape), work_of(c), settings.fsdp_config, settings.megatron
-    is_critic, taught = isinstance(settings, CriticConfig), name in teachers(c)
-    value_head = is_critic or learner(c) == "reward_model"
+    is_critic, taught, never_trained = isinstance(settings, CriticConfig), name in teachers(c), name in frozen(c)
+    value_head = is_critic or name == SCORING or learner(c) == "reward_model"
     by_megatron = settings.strategy == "megatron"
     if by_megatron:
         work = replace(work, shares=False)
@@ -204,7 +204,7 @@ def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: 
     compute = 2 if by_megatron else BYTES[fsdp.dtype or ("float32" if gpu.is_cpu else "bfloat16")]
     between = fsdp.reshard_between_micro_batches
     gathers_once = not (compute * params > GATHERED_SHARE * gpu.memory if between is None else between)
-    trained = 0 if name == "ref" or taught else adapter or params
+    trained = 0 if name == "ref" or never_trained else adapter or params
     large = 4 * trained > GRADIENT_SHARE * gpu.memory
     reduces_each = mesh.shards > 1 and (large if fsdp.reduce_gradients is None else fsdp.reduce_gradients == "each")
     mini_batches = max(1, c.data.train_batch_size // settled(settings.ppo_mini_batch_size))
@@ -221,7 +221,7 @@ def _role(c: RlxConfig, name: str, settings: ActorConfig | CriticConfig, shape: 
         work=work,
         value_head=value_head,
         trained=trained,
-        stored=2 if by_megatron else compute if taught else BYTES[fsdp.model_dtype],
+        stored=2 if by_megatron else compute if never_trained else BYTES[fsdp.model_dtype],
         compute=compute,
         optimizer=settings.optim.optimizer,
         update=cut(work, -(-share // mesh.dp), *rule, mesh.split),

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from verl_core.config.effective import uses_reference, uses_rollout
+from verl_core.config.model_roles import SCORING
 from verl_core.config.schema import RlxConfig
 from verl_core.planning.engine_memory import Engine, engine_of
 from verl_core.planning.gpus import Gpu
@@ -22,6 +23,8 @@ class Pass:
     micro: Micro
     swaps: bool = False
     """A snapshot takes the weights' place for its length."""
+    beside_engine: bool = False
+    """The engine on the same GPU is awake, with its cache."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,8 @@ class System:
         """The passes that a role's engine makes between generation and updates."""
         if role.name == "critic":
             yield Pass("critic", "values", role.forward)
+        if role.name == SCORING:
+            yield Pass("reward model", "scores", role.forward, beside_engine=True)
         if role.value_head:  # one that learns from pairs makes none
             return
         if role.name not in ("actor", "ref"):
