@@ -4,6 +4,7 @@ each is read or generated is in verl_core/data/prepare, one file a data set."""
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from verl_core.config.generated_data import CountdownOptions, KnightsAndKnavesOptions
 from verl_core.config.registry import register
 
 _PREPARE = "verl_core.data.prepare"
@@ -41,6 +42,20 @@ def register_datasets() -> None:
         "show_your_work",
         "Two-step word problems of the profile smoke, made here.",
         DatasetFacts({"train": 1699, "test": 200}, "Apache-2.0", "rlx/show-your-work"),
+    )
+    _dataset(
+        "countdown",
+        "countdown",
+        "Reach a target with some numbers, each used once; made here, solvable by construction.",
+        DatasetFacts({"train": 10_000, "test": 500}, "Apache-2.0", "countdown", options=CountdownOptions),
+    )
+    _dataset(
+        "knights-and-knaves",
+        "knights_and_knaves",
+        "Who tells the truth, from what each says; made here, each with exactly one solution.",
+        DatasetFacts(
+            {"train": 10_000, "test": 500}, "Apache-2.0", "knights_and_knaves", options=KnightsAndKnavesOptions
+        ),
     )
 
 

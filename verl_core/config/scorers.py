@@ -19,6 +19,17 @@ def register_scorers() -> None:
         where="verl_core.rewards.show_your_work:compute_score",
         doc="1 when the last #### N is the gold number.",
     )
+    _rule(
+        ("countdown",),
+        where="verl_core.rewards.countdown:compute_score",
+        keywords=("at_most_once",),
+        doc="1 when an expression of the given numbers, each used once, equals the target.",
+    )
+    _rule(
+        ("knights_and_knaves",),
+        where="verl_core.rewards.knights_and_knaves:compute_score",
+        doc="1 when everybody is called what they are: knight or knave.",
+    )
 
 
 def scorer_of(data_source: str) -> Entry:
