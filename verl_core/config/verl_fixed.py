@@ -11,6 +11,7 @@ _SEEDED = "every random draw follows from trainer.seed"
 _HF_WEIGHTS = "weights are always read and written in Hugging Face's format"
 _RECOMPUTE = "whole layers are recomputed one by one; see recompute_granularity"
 _MANAGER = "one score a sample, from reward.custom_reward_function; the length penalty is reward.overlong_buffer"
+_SCORING_POOL = "give it GPUs of its own with cluster.pools and reward.reward_model.pool"
 _ONE_NAME = "set it once, under model"
 _SAME_MODEL = "the critic's code, tokenizer and overrides are those under model"
 
@@ -202,6 +203,25 @@ FIXED: dict[str, tuple[tuple, str]] = {
     "reward.reward_manager.source": (("register",), "set reward.custom_reward_function.path"),
     "reward.reward_manager.name": (("naive", "dapo"), _MANAGER),
     "reward_model.reward_manager": (("naive", "dapo"), _MANAGER),
+    **{
+        f"{section}.{name}": rule
+        for section in ("reward.reward_model", "reward_model")
+        for name, rule in {
+            "enable": ((False,), "a reward model scores where reward.scorers names it: reward.scorers={reward_model: 1}"),
+            "enable_resource_pool": ((False,), _SCORING_POOL),
+            "nnodes": ((0,), _SCORING_POOL),
+            "n_gpus_per_node": ((0, 8), _SCORING_POOL),
+        }.items()
+    },
+    "reward_model.strategy": (("fsdp", "fsdp2"), "it runs as FSDP2, whatever the actor does"),
+    "reward_model.micro_batch_size": ((None,), "set reward.reward_model.micro_batch_size_per_gpu"),
+    "reward_model.use_dynamic_bsz": ((False,), _BUDGET.format("reward.reward_model.max_token_len_per_gpu")),
+    "reward_model.ulysses_sequence_parallel_size": ((1,), "its conversations are not split over ranks"),
+    "reward_model.model.input_tokenizer": ((None,), "conversations are always rendered by its own chat template"),
+    "reward_model.model.external_lib": ((None,), "packages add themselves through the entry-point group rlx.plugins"),
+    "reward_model.model.use_remove_padding": ((True,), _PACKED),
+    "reward_model.model.use_shm": ((False,), "put it on /dev/shm yourself and name that path"),
+    "reward_model.model.fsdp_config": ((), "it is cut over its whole pool"),
     "reward_model.use_reward_loop": ((True, False), "scores are always computed while others generate"),
     "reward_model.launch_reward_fn_async": ((True, False), "scores are always computed in a process pool"),
     "trainer.balance_batch": ((True,), "tokens are always balanced over the ranks"),

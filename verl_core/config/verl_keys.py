@@ -45,6 +45,14 @@ RENAMED = {
     "reward_model.reward_kwargs.overlong_buffer_cfg": "reward.overlong_buffer",
     "reward_model.reward_kwargs": "reward.reward_kwargs",
     "reward_model.num_workers": "reward.num_workers",
+    "reward.reward_model.model_path": "reward.reward_model.path",
+    "reward_model.model_path": "reward.reward_model.path",
+    "reward_model.model.path": "reward.reward_model.path",
+    "reward_model.model.trust_remote_code": "model.trust_remote_code",
+    "reward_model.model.fsdp_config.param_offload": "reward.reward_model.param_offload",
+    "reward_model.micro_batch_size_per_gpu": "reward.reward_model.micro_batch_size_per_gpu",
+    "reward_model.forward_max_token_len_per_gpu": "reward.reward_model.max_token_len_per_gpu",
+    "reward_model.max_length": "reward.reward_model.max_length",
     "ray_kwargs.ray_init.address": "cluster.ray_address",
     "global_profiler.steps": "trainer.profile_steps",
     "actor.profiler.ranks": "trainer.profile_ranks",
@@ -79,6 +87,10 @@ RENAMED_VALUES: dict[tuple[str, str | bool], str] = {
     ("algorithm.filter_groups.metric", "seq_final_reward"): "reward",
 }
 
+_SCORES_BY_PASS = (
+    "a reward model needs no engine: it scores in a pass like the reference's, by the keys of reward.reward_model; "
+    "one that writes its judgement is reward.judge"
+)
 _PROFILE = "trainer.profile_steps takes torch's traces of all roles on trainer.profile_ranks; see docs/performance.md"
 
 # Whole blocks. A switch in them that is off asks for nothing and is accepted.
@@ -126,9 +138,10 @@ SUBTREES = {
     "critic.fsdp": "set critic.fsdp_config",
     "critic.model.fsdp_config": "set critic.fsdp_config",
     "reward.reward_manager": "set reward.custom_reward_function.path",
-    "reward.reward_model": "reward models are not built yet",
+    "reward.reward_model.rollout": _SCORES_BY_PASS,
     "reward.sandbox_fusion": "not built",
-    "reward_model": "reward models are not built yet",
+    "reward_model.rollout": _SCORES_BY_PASS,
+    "reward_model": "the reward model's keys are those of reward.reward_model; see docs/rewards/models.md",
     "sandbox_fusion": "not built",
     "transfer_queue": "rlx needs no transfer queue",
     "trainer.npu_profile": _PROFILE,

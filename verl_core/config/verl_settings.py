@@ -14,6 +14,8 @@ from verl_core.config.verl_script.hydra import Word
 
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][\w.]*)\}")
 _TEACHER_ENGINE = re.compile(r"distillation\.teacher_models\.[^.]+\.(inference|num_replicas)(\.|$)")
+_REWARD_MODEL = ("reward.reward_model.enable", "reward_model.enable")
+_OWN_REWARD = ("reward.custom_reward_function.path", "custom_reward_function.path")
 _HOME = "${oc.env:HOME}/"
 _PATHS = ("data.train_files", "data.val_files", "model.path", "reward.custom_reward_function.path")
 _MEGATRON_LINEAR = {"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"}
@@ -71,6 +73,8 @@ class Settings:
             self.found["actor.ppo_mini_batch_size"] = Setting(word.value, word.key)
         elif path == "distillation.enabled" and word.value is True:
             self._set("algorithm.name", word, "opd")
+        elif path in _REWARD_MODEL and word.value is True:
+            self._reward_model(word)
         elif _TEACHER_ENGINE.match(path):
             self._without(word, "a teacher needs no engine: its pass is like the reference's, by the keys of teacher")
         elif path == "reward.reward_kwargs.max_resp_len" or path.endswith("reward_kwargs.max_resp_len"):
@@ -83,6 +87,14 @@ class Settings:
             self.report.renamed.append(Item(word.key, word.value, "model.target_modules", "all-linear"))
         else:
             self._by_table(path, word)
+
+    def _reward_model(self, word: Word) -> None:
+        """It alone scores, unless there is a function of the user's: then that does."""
+        if any(self.value(path, None) for path in _OWN_REWARD):
+            both = "{task: 1, reward_model: 1}"
+            self._without(word, f"in veRL a function of one's own scores alone; reward.scorers={both} adds the two up")
+        else:
+            self._set("reward.scorers.reward_model", word, 1.0)
 
     def _by_table(self, path: str, word: Word) -> None:
         target = keys.translate(path, word.value)
