@@ -280,7 +280,7 @@ def test_the_tables_name_keys_that_exist():
             assert key in leaves or any(leaf.startswith(key) for leaf in leaves if key.endswith(".")), key
     for pattern in RANGES:
         stem = pattern.replace("[*]", "").replace("*.", "").split(".")[-1]
-        known = {leaf.split(".")[-1] for leaf in leaves} | {"nodes", "gpus", "steps", "batch_size"}
+        known = {leaf.split(".")[-1] for leaf in leaves} | {"nodes", "gpus", "steps", "batch_size", "weight", "max_samples"}
         assert stem in known, pattern
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from verl_core.config.catalogue import entry
+from verl_core.config.data_checks import data_faults
 from verl_core.config.effective import (
     answers_a_row,
     effective,
@@ -53,6 +54,7 @@ def check(config: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]) 
         return Report(errors)
     said, e = Said(config, origins), effective(config)
     errors = [
+        *data_faults(said, e),
         *_batches(said, e),
         *_micro_batches(said, e),
         *_cluster(said, e),

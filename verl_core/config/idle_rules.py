@@ -285,7 +285,19 @@ RULES = [
         "data.val_files",
     ),
     Rule(("data.truncation",), lambda c: c.data.filter_overlong_prompts, "data.filter_overlong_prompts=false"),
-    Rule(("data.seed",), lambda c: not c.data.shuffle, "data.shuffle=true"),
+    Rule(("data.train_files", "data.train_max_samples"), lambda c: bool(c.data.mixture), "data.mixture={}"),
+    Rule(
+        ("data.curriculum.by", "data.curriculum.drop_solved", "data.shuffle"),
+        lambda c: c.data.curriculum.path is not None,
+        "data.curriculum.path=null",
+    ),
+    Rule(("data.curriculum.name",), lambda c: c.data.curriculum.path is None, "data.curriculum.path"),
+    Rule(
+        ("data.curriculum.drop_solved",),
+        lambda c: not uses_rollout(c),
+        "algorithm.name=grpo or another one that generates answers",
+    ),
+    Rule(("data.seed",), lambda c: not c.data.shuffle and c.data.curriculum.path is None, "data.shuffle=true"),
     Rule(
         ("reward.custom_reward_function.name",),
         lambda c: c.reward.custom_reward_function.path is None,

@@ -13,6 +13,7 @@ from verl_core.config.typed import show
 PATHS = (
     "data.train_files",
     "data.val_files",
+    "data.curriculum.path",
     "model.path",
     "model.tokenizer_path",
     "model.lora_adapter_path",

@@ -17,6 +17,9 @@ _SEED = "[0, 9223372036854775808)"  # 63 bits: what torch's generators take
 RANGES: dict[str, tuple[str, tuple[float, ...]]] = {
     "data.train_max_samples": (_COUNT, (-1,)),
     "data.val_max_samples": (_COUNT, (-1,)),
+    "data.mixture.*.weight": (_POSITIVE, ()),
+    "data.mixture.*.max_samples": (_COUNT, (-1,)),
+    "data.curriculum.drop_solved": ("[0, 1e9]", ()),
     "data.max_prompt_length": (_COUNT, ()),
     "data.max_response_length": (_COUNT, ()),
     "data.train_batch_size": (_COUNT, ()),

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from verl_core.config.rollout_correction import RolloutCorrectionConfig
 from verl_core.config.schema_algorithm import AlgorithmConfig, FilterGroupsConfig, KlCtrlConfig, PfPpoConfig
+from verl_core.config.schema_data import CurriculumConfig, DataConfig, MixtureConfig
 from verl_core.config.schema_distillation import DistillationConfig, PrimeConfig, TeacherConfig, TeacherModelConfig
 from verl_core.config.schema_launch import DockerConfig, KuberayConfig, LaunchConfig, SlurmConfig
 from verl_core.config.schema_preference import PreferenceConfig
@@ -36,6 +37,7 @@ __all__ = [
     "ClusterConfig",
     "CriticConfig",
     "CriticModelConfig",
+    "CurriculumConfig",
     "CustomRewardConfig",
     "DataConfig",
     "DistillationConfig",
@@ -48,6 +50,7 @@ __all__ = [
     "KuberayConfig",
     "LaunchConfig",
     "MegatronConfig",
+    "MixtureConfig",
     "ModelConfig",
     "OptimConfig",
     "OverlongBufferConfig",
@@ -74,43 +77,6 @@ __all__ = [
 
 FACTS = ("purpose", "hardware", "memory", "time")
 """Keys of what a profile says of itself, for people; they decide nothing in a run."""
-
-
-@dataclass
-class DataConfig:
-    train_files: str | list[str] = "~/data/gsm8k/train.parquet"
-    """Prompts to train on: a path, list of paths, folder, glob (.parquet, .jsonl, .json), or `builtin:NAME`."""
-    val_files: str | list[str] | None = "~/data/gsm8k/test.parquet"
-    """Prompts to validate on, same forms; null: no validation."""
-    train_max_samples: int = -1
-    """Use only this many training rows, after a seeded shuffle when `shuffle`; -1: all."""
-    val_max_samples: int = -1
-    """Use only the first this many validation rows; -1: all."""
-    prompt_key: str = "prompt"
-    """Column with the chat messages (list of {role, content}) or a plain string."""
-    messages_key: str = "messages"
-    """Supervised fine-tuning: column with whole conversations, the assistant's turns included."""
-    response_key: str = "extra_info.answer"
-    """Supervised fine-tuning, in rows without `messages_key`: where the answer to the prompt stands; a dot leads into
-    an object."""
-    reward_fn_key: str = "data_source"
-    """Column that chooses the scorer."""
-    max_prompt_length: int = 512
-    """Longest prompt, tokens, after the chat template (>= 1)."""
-    max_response_length: int = 512
-    """Longest response, tokens (>= 1)."""
-    train_batch_size: int = 1024
-    """Prompts a step (>= 1)."""
-    shuffle: bool = True
-    """Shuffle the training prompts each epoch, by seed."""
-    seed: int | None = None
-    """Seed of the data order, in [0, 2^63); null: trainer.seed."""
-    filter_overlong_prompts: bool = False
-    """Drop prompts longer than max_prompt_length at loading (the number is logged) instead of `truncation`."""
-    truncation: Literal["error", "left", "right", "middle"] = "error"
-    """What to do with a prompt that is too long: refuse the file, or keep its right end, left end, or both ends."""
-    apply_chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
-    """Extra arguments of the tokenizer's chat template, e.g. enable_thinking."""
 
 
 @dataclass

@@ -36,7 +36,9 @@ def import_file(file: Path, what: str) -> ModuleType:
     return module
 
 
-def guarded[**P, R](function: Callable[P, R], what: str) -> Callable[P, R]:
+def guarded[**P, R](
+    function: Callable[P, R], what: str, hint: str = "see docs/algorithms.md, Your own"
+) -> Callable[P, R]:
     """The function, whose errors are UserErrors that name `what` and the line: they are not rlx's."""
 
     @wraps(function)
@@ -46,7 +48,7 @@ def guarded[**P, R](function: Callable[P, R], what: str) -> Callable[P, R]:
         except RlxError:
             raise
         except Exception as error:
-            raise UserError(f"{what} fails: {describe(error)}", "see docs/algorithms.md, Your own") from error
+            raise UserError(f"{what} fails: {describe(error)}", hint) from error
 
     return call
 

@@ -96,7 +96,7 @@ _PROFILE = "trainer.profile_steps takes torch's traces of all roles on trainer.p
 # Whole blocks. A switch in them that is off asks for nothing and is accepted.
 SUBTREES = {
     "data.custom_cls": "own data sets come as files; see docs/data.md",
-    "data.sampler": "the order follows from data.shuffle and data.seed",
+    "data.sampler": "the order follows from data.shuffle and data.seed; a sampler of your own is data.curriculum.path",
     "data.datagen": "not built",
     "data.mm_processor_kwargs": "no vision or audio models",
     "data.image_key": "no vision or audio models",

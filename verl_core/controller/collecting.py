@@ -42,7 +42,9 @@ class Collector:
         """
         if not self.filters.enable:
             self.source.dispatch(step)
-            return collate(await self.buffer.take(self.count)), {}
+            groups = await self.buffer.take(self.count)
+            self.source.loader.update(step, groups)
+            return collate(groups), {}
         metrics = await self._enough(step)
         if len(self.buffer) < self.count:
             return None
@@ -74,6 +76,7 @@ class Collector:
             made = (await self.buffer.settled())[there:]
             if step == generated == 1:
                 refuse_broken_scorer([t for slot in made for t in slot.group])
+            self.source.loader.update(step, [slot.group for slot in made])
             for slot in made:
                 rewards += [t.reward for t in slot.group]
                 if not differs(slot.group, self.filters.metric):

@@ -24,6 +24,7 @@ from verl_core.config.effective import effective, learner, uses_rollout
 from verl_core.config.errors import EnvError, RlxError, RunError, UserError
 from verl_core.config.model_roles import REWARD_MODEL_PATH, frozen_paths
 from verl_core.config.process import run_job
+from verl_core.config.prompt_files import VAL_FILES, prompt_files
 from verl_core.config.registry import ALGORITHM_FILE
 from verl_core.config.schema import RlxConfig
 from verl_core.config.user_code import import_file
@@ -111,14 +112,17 @@ def _work(config: RlxConfig, args: argparse.Namespace, stop: Stop) -> int:
 
 
 def _find_prompts(config: RlxConfig) -> None:
-    """Raises UserError when a prompt file is not there, before a model is downloaded or made for it."""
+    """Raises UserError when a prompt file or the file of a curriculum is not there, before a model is downloaded or
+    made for it."""
     from verl_core.data.builtin import is_builtin
+    from verl_core.data.curriculum import curriculum_class
     from verl_core.data.files import resolve
 
-    for split, files in (("train", config.data.train_files), ("val", config.data.val_files)):
-        named = [files] if isinstance(files, str) else files or []
-        if outside := [name for name in named if not is_builtin(name)]:
-            resolve(outside, split)
+    for key, files in prompt_files(config.data).items():
+        if outside := [name for name in files if not is_builtin(name)]:
+            resolve(outside, "val" if key == VAL_FILES else "train", key)
+    if config.data.curriculum.path:
+        curriculum_class(config.data.curriculum)
 
 
 def find_frozen(config: RlxConfig) -> None:

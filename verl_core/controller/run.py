@@ -21,6 +21,7 @@ from verl_core.config.effective import (
     uses_rollout,
 )
 from verl_core.config.model_roles import role_settings
+from verl_core.config.prompt_files import training_files
 from verl_core.config.schema import FilterGroupsConfig, RlxConfig
 from verl_core.controller import parity
 from verl_core.controller.accounting import Accounts, costs_of
@@ -106,7 +107,7 @@ class Generation:
     def prompts(self, split: Literal["train", "val"]) -> PromptDataset:
         """Those of a split, with their answers where the algorithm learns from these. Needs no ranks."""
         c, tokenizer = self.config, self.tokenizer
-        files = c.data.train_files if split == "train" else c.data.val_files or []
+        files = training_files(c.data) if split == "train" else c.data.val_files or []
         # This seed splits the builtin problems (held out of warm-up and training alike); the loader's orders them.
         if uses_rollout(c):
             return PromptDataset(files, c.data, tokenizer, split, c.trainer.seed)
@@ -118,7 +119,7 @@ class Generation:
         c = self.config
         if "demonstration" not in entry("algorithm", c.algorithm.name).needs:
             return None
-        return ExampleDataset(c.data.train_files, c.data, self.tokenizer, "train", c.trainer.seed, "demonstrations")
+        return ExampleDataset(training_files(c.data), c.data, self.tokenizer, "train", c.trainer.seed, "demonstrations")
 
     def stops_at(self, token: int) -> bool:
         """Whether an answer of the model ends with this id."""
@@ -155,7 +156,7 @@ class Run:
         Raises UserError, MachineError or RunError; nothing is trained before all of it is well."""
         c = self.config
         dataset = self.generation.prompts("train")
-        loader = PromptLoader(dataset, c.data.train_batch_size, settled(c.data.seed), c.data.shuffle)
+        loader = PromptLoader(dataset, c.data, settled(c.data.seed))
         self.total_steps = c.trainer.total_training_steps or c.trainer.total_epochs * loader.steps_per_epoch
         each = f" x {c.rollout.n}" if self.generates else ""
         say(f"{len(dataset)} training {dataset.what}, {self.total_steps} steps of {c.data.train_batch_size}{each}")
@@ -291,6 +292,7 @@ class Run:
         tokens, produced = (batch.N, int(batch["mask_N"].sum())) if batch else (0, 0)
         ranks = total_ranks(self.config)
         place = {"training/global_step": self.progress.step, "training/epoch": self.source.loader.epoch}
+        place |= self.source.loader.metrics()
         engines = {"rollout/restarts": float(self.rollout.restarts)} if self.generates else {}
         memory = await self.accounts.memory()
         timing = self.timer.end_step(tokens, produced, ranks)

@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import random
 from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, NoReturn
 
 from verl_core.config.errors import UserError
 from verl_core.config.schema import DataConfig
 from verl_core.data.builtin import builtin_rows, is_builtin
 from verl_core.data.files import read_records, resolve
-from verl_core.data.rows import BrokenRow, RawRow, parse_row, raise_for
+from verl_core.data.rows import BrokenRow, RawRow, number_at, parse_row, raise_for
+from verl_core.data.sources import Files, Part, Source, sources_of
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +27,7 @@ CHUNK = 1024  # prompts tokenised at a time: bounds memory, and is large enough 
 @dataclass(frozen=True, slots=True)
 class PromptRow:
     """One prompt ready to be sent. `ids` end with the template's generation prompt; `index` is the row's place among
-    all rows read; `uid` names this use of it (the loader makes it unique across epochs)."""
+    all rows read; `uid` names this use of it: `<epoch>-<index>`, after `<source>/` in a mixture."""
 
     uid: str
     index: int
@@ -40,7 +42,8 @@ class PromptRow:
 class PromptDataset:
     """The prompts of one split, in file order.
 
-    files: path, folder, glob, list of these, or `builtin:NAME` (see `files.resolve`).
+    files: path, folder, glob, list of these, `builtin:NAME` (see `files.resolve`), or the sources of a mixture, whose
+    rows follow one another.
     Length is measured on exactly the ids that will be sent. Prompts are tokenised at loading when the configuration
     has to look at all of them (`filter_overlong_prompts`, or truncation "error"), else when first taken.
     Raises UserError for unreadable files, broken rows, prompts that are too long, and an empty split.
@@ -50,22 +53,23 @@ class PromptDataset:
     columns = "data_source, prompt, reward_model.ground_truth"
     """What its rows are called, and have, in messages."""
 
-    def __init__(
-        self, files: str | Sequence[str], cfg: DataConfig, tokenizer: Any, split: Literal["train", "val"], seed: int
-    ):
+    def __init__(self, files: Files, cfg: DataConfig, tokenizer: Any, split: Literal["train", "val"], seed: int):
         self.cfg, self.tokenizer, self.split = cfg, tokenizer, split
         check_template(tokenizer)
-        self._raw = self._read(files, seed)
+        self._sources = sources_of(files, cfg, split)
+        self._difficulty = array("d")
+        self._raw, self._begins = self._read(seed)
         self._ids: dict[int, array[int]] = {}
-        self.indexes = _choose(len(self._raw), cfg, split, seed)
+        self.indexes = self._choose(seed)
         self.removed = 0
         """Rows dropped by filter_overlong_prompts."""
         if cfg.filter_overlong_prompts:
             self._filter_overlong()
         elif cfg.truncation == "error":
             self._refuse_overlong()
-        if not self.indexes:
-            self._refuse_empty(files)
+        for part, source in zip(self.parts, self._sources, strict=True):
+            if not part.positions:
+                self._refuse_empty(source)
 
     def __len__(self) -> int:
         return len(self.indexes)
@@ -73,11 +77,32 @@ class PromptDataset:
     def __getitem__(self, position: int) -> PromptRow:
         return self.take([position])[0]
 
-    def take(self, positions: Iterable[int], epoch: int = 0) -> list[PromptRow]:
-        """The rows at these positions (0 <= position < len), with uid `<epoch>-<index>`."""
+    def take(self, positions: Iterable[int], epochs: Iterable[int] | None = None) -> list[PromptRow]:
+        """The rows at these positions (0 <= position < len), each with the epoch of its uid; all of epoch 0 without."""
         wanted = [self.indexes[p] for p in positions]
         self._encode(wanted)
-        return [self._row(i, epoch) for i in wanted]
+        return [self._row(i, epoch) for i, epoch in zip(wanted, epochs or [0] * len(wanted), strict=True)]
+
+    def raw(self, position: int) -> RawRow:
+        """The row at a position, before it is tokenised."""
+        return self._raw[self.indexes[position]]
+
+    def difficulty(self, position: int) -> float:
+        """The number that data.curriculum.by names, of the row at a position."""
+        return self._difficulty[self.indexes[position]]
+
+    def position_of(self, uid: str) -> int:
+        """Where the row lies that a uid names."""
+        return bisect_left(self.indexes, int(uid.rpartition("-")[2]))
+
+    @property
+    def parts(self) -> list[Part]:
+        """The sources' rows that are used, in the sources' order."""
+        cuts = [bisect_left(self.indexes, begin) for begin in (*self._begins, len(self._raw))]
+        return [
+            Part(source.name, source.weight, range(*cut))
+            for source, cut in zip(self._sources, pairwise(cuts), strict=True)
+        ]
 
     @property
     def data_sources(self) -> set[str]:
@@ -88,7 +113,8 @@ class PromptDataset:
         """SHA-256 over every row that is used and its place: equal hashes mean the same stream of prompts."""
         digest = hashlib.sha256()
         for i in self.indexes:
-            digest.update(json.dumps([i, *self._content(self._raw[i])], sort_keys=True, default=repr).encode())
+            content = [i, *self._content(self._raw[i]), *self._difficulty[i : i + 1]]
+            digest.update(json.dumps(content, sort_keys=True, default=repr).encode())
         return digest.hexdigest()
 
     # --- what a data set of another form has of its own --------------------------------------------------------------
@@ -123,33 +149,50 @@ class PromptDataset:
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _read(self, files: str | Sequence[str], seed: int) -> list[RawRow]:
+    def _read(self, seed: int) -> tuple[list[RawRow], list[int]]:
+        """All rows, and the index at which each source's begin."""
         rows: list[RawRow] = []
+        begins: list[int] = []
         broken: list[tuple[str, int, str]] = []
-        for file, number, record in self._records(files, seed):
-            try:
-                rows.append(self._parse(record, file, number))
-            except BrokenRow as e:
-                broken.append((file, number, str(e)))
+        graded = self.cfg.curriculum.by if self.split == "train" else None
+        for source in self._sources:
+            begins.append(len(rows))
+            for file, number, record in self._records(source, seed):
+                try:
+                    rows.append(self._parse(record, file, number))
+                    if graded is not None:
+                        self._difficulty.append(number_at(record, graded))
+                except BrokenRow as e:
+                    broken.append((file, number, str(e)))
         raise_for(broken, "broken rows", hint=f"the columns are {self.columns}; see docs/data.md")
-        return rows
+        return rows, begins
 
-    def _records(self, files: str | Sequence[str], seed: int) -> Iterable[tuple[str, int, Any]]:
-        for entry in [files] if isinstance(files, str) else files:
+    def _records(self, source: Source, seed: int) -> Iterable[tuple[str, int, Any]]:
+        for entry in source.files:
             if is_builtin(entry):
                 for number, record in enumerate(self._builtin(entry, seed), start=1):
                     yield entry, number, record
             else:
-                for path in resolve(entry, self.split):
+                for path in resolve(entry, self.split, source.key):
                     for number, record in read_records(path):
                         yield str(path), number, record
+
+    def _choose(self, seed: int) -> list[int]:
+        """The rows that max_samples leaves, in file order."""
+        drawn = self.split == "train" and self.cfg.shuffle
+        ends = [*self._begins[1:], len(self._raw)]
+        return [
+            begin + i
+            for source, begin, end in zip(self._sources, self._begins, ends, strict=True)
+            for i in source.choose(end - begin, seed, drawn)
+        ]
 
     def _row(self, index: int, epoch: int) -> PromptRow:
         r = self._raw[index]
         ids = tuple(truncate(self._ids[index], self.cfg.max_prompt_length, self.cfg.truncation))
-        return PromptRow(
-            f"{epoch}-{index}", index, r.messages, ids, r.data_source, r.ground_truth, r.extra_info, r.file
-        )
+        source = self._sources[bisect_right(self._begins, index) - 1].name
+        uid = f"{source}/{epoch}-{index}" if source else f"{epoch}-{index}"
+        return PromptRow(uid, index, r.messages, ids, r.data_source, r.ground_truth, r.extra_info, r.file)
 
     def _filter_overlong(self) -> None:
         self._encode(self.indexes)
@@ -176,14 +219,14 @@ class PromptDataset:
             hint=f"raise {keys}, or set data.filter_overlong_prompts=true or data.truncation=left",
         )
 
-    def _refuse_empty(self, files: str | Sequence[str]) -> NoReturn:
-        said = f"no {self.split} {self.what} in {files}"
+    def _refuse_empty(self, source: Source) -> NoReturn:
+        said = f"no {self.split} {self.what} in {', '.join(source.files)}"
         if self.removed:
             said += f": all {self.removed} {self.what} are longer than {self._limits}"
             raise UserError(
                 said, hint="raise the limit, or set data.filter_overlong_prompts=false and data.truncation=left"
             )
-        raise UserError(said, hint=f"the files have no rows: see data.{self.split}_files")
+        raise UserError(said, hint=f"the files have no rows: see {source.key}")
 
     def _render(self, indexes: Sequence[int]) -> list[str]:
         try:
@@ -201,19 +244,6 @@ class PromptDataset:
         return self.tokenizer.apply_chat_template(
             conversations, add_generation_prompt=True, tokenize=False, **self.cfg.apply_chat_template_kwargs
         )
-
-
-def _choose(n: int, cfg: DataConfig, split: str, seed: int) -> list[int]:
-    """The rows that max_samples leaves, in file order."""
-    key = f"{split}_max_samples"
-    limit = getattr(cfg, key)
-    if limit != -1 and limit < 1:
-        raise UserError(f"data.{key}={limit} is not a number of rows", hint="use -1 for all rows, or a number from 1")
-    if limit == -1 or limit >= n:
-        return list(range(n))
-    if split == "train" and cfg.shuffle:
-        return sorted(random.Random(f"rlx/max-samples/{seed}").sample(range(n), limit))
-    return list(range(limit))
 
 
 def truncate(ids: array[int], limit: int, mode: str) -> array[int]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_core.config.schema import DataConfig
-from verl_core.data.rows import RawRow, absent, broken, extra_info, messages_in, present, short
+from verl_core.data.rows import RawRow, absent, broken, extra_info, holder_of, messages_in, present, short
 
 CHOSEN, REJECTED = 0, 1
 """`Trajectory.sample` of the answers of a pair, and of a labelled answer that is wanted, or is not."""
@@ -183,11 +183,7 @@ def _shared(one: list[Message], other: list[Message]) -> int:
 
 
 def _text(record: dict[str, Any], key: str) -> str:
-    *heads, last = key.split(".")
-    holder: Any = record
-    for name in heads:
-        holder = holder.get(name) if isinstance(holder, dict) else None
-    holder = holder if isinstance(holder, dict) else {}
+    holder, last = holder_of(record, key)
     value = holder.get(last)
     if not isinstance(value, str):
         broken(record, key, absent(holder, last) if value is None else f"is {short(value)}, not a string")

@@ -15,6 +15,7 @@ from verl_core.data.conversation import Encoded, Rendered, Template, Unmaskable
 from verl_core.data.dataset import PromptDataset, PromptRow, truncate
 from verl_core.data.example_rows import ExampleRow, comparison, demonstration, pair
 from verl_core.data.rows import RawRow, as_object, raise_for
+from verl_core.data.sources import Files
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +44,7 @@ class ExampleDataset(PromptDataset):
 
     def __init__(
         self,
-        files: str | Sequence[str],
+        files: Files,
         cfg: DataConfig,
         tokenizer: Any,
         split: Literal["train", "val"],

@@ -13,15 +13,19 @@ SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz")
 SPLIT_PREFIXES = {"train": ("train",), "val": ("test", "val")}
 
 
-def resolve(files: str | Iterable[str], split: str) -> list[Path]:
+def resolve(files: str | Iterable[str], split: str, key: str | None = None) -> list[Path]:
     """The data files meant by a path, a glob, a folder, or a list of these; `~` is the home folder.
 
     A folder stands for its data files by name; when some of them are called train*, test* or val*, only those of
-    `split` ("train" or "val") are taken. Raises UserError for a path that names nothing or no data file.
+    `split` ("train" or "val") are taken. `key` names the files in messages. Raises UserError for a path that names
+    nothing or no data file.
     """
-    paths = [found for entry in ([files] if isinstance(files, str) else files) for found in _resolve_one(entry, split)]
+    key = key or f"data.{split}_files"
+    paths = [
+        found for entry in ([files] if isinstance(files, str) else files) for found in _resolve_one(entry, split, key)
+    ]
     if not paths:
-        raise UserError(f"no {split} files given", hint=f"set data.{split}_files=PATH")
+        raise UserError(f"no {split} files given", hint=f"set {key}=PATH")
     return paths
 
 
@@ -44,7 +48,7 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
         yield from enumerate(_json_list(path, text), start=1)
 
 
-def _resolve_one(entry: str, split: str) -> list[Path]:
+def _resolve_one(entry: str, split: str, key: str) -> list[Path]:
     path = Path(entry).expanduser()
     if path.is_dir():
         return _in_folder(path, split)
@@ -53,9 +57,7 @@ def _resolve_one(entry: str, split: str) -> list[Path]:
     else:
         found = [path] if path.is_file() else []
     if not found:
-        raise UserError(
-            f"no such {split} file: {entry}", hint=f"make it with `rlx prepare NAME`, or set data.{split}_files=PATH"
-        )
+        raise UserError(f"no such {split} file: {entry}", hint=f"make it with `rlx prepare NAME`, or set {key}=PATH")
     for p in found:
         if not p.name.endswith(SUFFIXES):
             raise UserError(f"{p} is not a data file", hint=f"known endings are {', '.join(SUFFIXES)}")

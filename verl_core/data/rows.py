@@ -100,6 +100,24 @@ def extra_info(record: dict[str, Any]) -> dict[str, Any]:
     return value or {}
 
 
+def number_at(record: Any, key: str) -> float:
+    """The number of a field; a dot leads into an object. Raises BrokenRow."""
+    holder, last = holder_of(as_object(record), key)
+    value = holder.get(last)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
+        broken(record, key, absent(holder, last) if value is None else f"is {short(value)}, not a number")
+    return float(value)
+
+
+def holder_of(record: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:
+    """The object that a dotted key leads to, empty where there is none, and the last name of the key."""
+    *heads, last = key.split(".")
+    holder: Any = record
+    for name in heads:
+        holder = holder.get(name) if isinstance(holder, dict) else None
+    return (holder if isinstance(holder, dict) else {}), last
+
+
 def present(record: dict[str, Any], key: str) -> Any:
     if record.get(key) is None:
         broken(record, key, absent(record, key))

@@ -145,6 +145,9 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
     "Training": (
         Metric("training/global_step", "steps", "steps taken; the line's `step`"),
         Metric("training/epoch", "epochs", "pass over the training prompts, from 0"),
+        Metric("training/epoch/<source>", "epochs", "the same of a source of `data.mixture`"),
+        Metric("training/curriculum_prompts", "prompts", "what `data.curriculum` has in this epoch"),
+        Metric("training/curriculum_prompts/<source>", "prompts", "the same of a source of `data.mixture`"),
         Metric("rollout/restarts", "engines", "rollout engines started again in this process, failed starts too"),
     ),
     "Engine and trainer": (

@@ -128,6 +128,7 @@ def _code(job: Job) -> list[tuple[str, str]]:
     named = {
         "reward.custom_reward_function.path": job.config.reward.custom_reward_function.path,
         "algorithm.module": job.config.algorithm.module,
+        "data.curriculum.path": job.config.data.curriculum.path,
     }
     return [(key, path) for key, path in named.items() if path]
 
