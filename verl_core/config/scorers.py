@@ -30,6 +30,35 @@ def register_scorers() -> None:
         where="verl_core.rewards.knights_and_knaves:compute_score",
         doc="1 when everybody is called what they are: knight or knave.",
     )
+    _rule(
+        ("multiple_choice", "Rowan/hellaswag"),
+        where="verl_core.rewards.multiple_choice:compute_score",
+        doc="1 when the answer settles on the gold letter, or on that option's words.",
+    )
+    _rule(
+        ("qa", "searchR1_*"),
+        where="verl_core.rewards.qa:compute_score",
+        doc="1 when a short answer is one of the gold answers, by SQuAD's normalisation.",
+    )
+    _rule(("qa_f1",), where="verl_core.rewards.qa:compute_f1", doc="The F1 of words with the nearest gold answer.")
+    _rule(
+        ("format",),
+        where="verl_core.rewards.think_format:compute_score",
+        keywords=("tags", "box", "opened", "shaped"),
+        doc="1 when the text is <think>...</think><answer>...</answer>, or the tags and box asked for.",
+    )
+    _rule(
+        ("repetition",),
+        where="verl_core.rewards.repetition:compute_score",
+        keywords=("n", "penalty", "unit"),
+        doc="Minus the share of n-grams that the answer has said before, times penalty.",
+    )
+    _rule(
+        ("script",),
+        where="verl_core.rewards.script:compute_score",
+        keywords=("scripts", "threshold"),
+        doc="The share of letters in the wanted scripts, such as latin or chinese.",
+    )
 
 
 def scorer_of(data_source: str) -> Entry:
