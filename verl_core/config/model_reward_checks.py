@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from itertools import pairwise
+from math import isfinite
 from urllib.parse import urlsplit
 
 from verl_core.config.key_checks import Said
@@ -51,7 +52,9 @@ def _judge(said: Said, e: RlxConfig) -> Iterator[str]:
         yield f"{said(f'{_JUDGE}.scale')}: the lowest number comes first, and the highest is above it"
     if len(own.labels) == 1:
         yield f"{said(f'{_JUDGE}.labels')}: a judge needs at least two labels to choose from"
-    for label in own.labels:
+    for label, reward in own.labels.items():
+        if not isfinite(reward):
+            yield f"{_JUDGE}.labels.{label}={reward} is not a finite number"
         if not label or label != label.strip() or len(label.splitlines()) != 1 or ", " in label:
             yield f"{_JUDGE}.labels: {label!r} is no plain word or phrase of one line"
     for one, other in pairwise(sorted(own.labels, key=str.casefold)):

@@ -123,7 +123,6 @@ RANGES: dict[str, tuple[str, tuple[float, ...]]] = {
     "reward.reward_model.max_token_len_per_gpu": (_COUNT, ()),
     "reward.reward_model.max_length": (_COUNT, ()),
     "reward.judge.scale[*]": ("[-1e9, 1e9]", ()),
-    "reward.judge.labels.*": ("[-1e9, 1e9]", ()),
     "reward.judge.temperature": (_NON_NEGATIVE, ()),
     "reward.judge.max_tokens": (_COUNT, ()),
     "reward.judge.max_concurrent": ("[1, 65536]", ()),

@@ -207,7 +207,7 @@ FIXED: dict[str, tuple[tuple, str]] = {
         f"{section}.{name}": rule
         for section in ("reward.reward_model", "reward_model")
         for name, rule in {
-            "enable": ((False,), "a reward model scores where reward.scorers names it: reward.scorers={reward_model: 1}"),
+            "enable": ((False,), "it scores where reward.scorers names it: reward.scorers={reward_model: 1}"),
             "enable_resource_pool": ((False,), _SCORING_POOL),
             "nnodes": ((0,), _SCORING_POOL),
             "n_gpus_per_node": ((0, 8), _SCORING_POOL),
