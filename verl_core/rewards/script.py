@@ -10,7 +10,7 @@ SCRIPTS = {
     "arabic": ("ARABIC",),
     "armenian": ("ARMENIAN",),
     "bengali": ("BENGALI",),
-    "chinese": ("CJK", "BOPOMOFO", "KANGXI", "IDEOGRAPHIC"),
+    "chinese": ("CJK", "BOPOMOFO", "IDEOGRAPHIC"),
     "cyrillic": ("CYRILLIC",),
     "devanagari": ("DEVANAGARI",),
     "ethiopic": ("ETHIOPIC",),
