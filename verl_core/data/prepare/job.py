@@ -17,7 +17,6 @@ from verl_core.config.process import run_job
 from verl_core.data.prepare import manifest as manifests
 from verl_core.data.prepare.manifest import Manifest
 from verl_core.data.prepare.prepared import Wanted
-from verl_core.data.prepare.validate import validate
 from verl_core.data.prepare.writer import write
 
 talk = Console(stderr=True)
@@ -64,6 +63,8 @@ def _prepare(wanted: Wanted, out: Path) -> tuple[Manifest, bool]:
 
 def _validate(manifest: Manifest, out: Path, result: dict[str, Any]) -> list[str]:
     """What is wrong, a line each; the counts go into `result`."""
+    from verl_core.data.prepare.validate import validate  # the rules, which preparing alone does not need
+
     with Progress(console=talk, transient=True, disable=not talk.is_terminal) as progress:
         checking = progress.add_task(f"validating {out}", total=sum(f["rows"] for f in manifest["files"].values()))
         outcome = validate(manifest, out, lambda rows: progress.advance(checking, rows))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 from verl_core.config.errors import UserError
+from verl_core.data.example_rows import CHOSEN, REJECTED, ExampleRow
 from verl_core.data.prepare.prepared import Prepared, Row, Wanted
 from verl_core.data.prepare.source import Layout, Source, find
 from verl_core.data.rows import BrokenRow, absent, as_object, broken, raise_for, short
@@ -15,20 +16,34 @@ RowOf = Callable[[Record, str, int], Row | None]
 """(record, our split, index of the row to be) -> row, or None for a record of another split. Raises BrokenRow."""
 
 TOLD_EVERY = 1000  # rows between two reports of progress
+FEW = 100  # rows of which one may be broken where that is allowed
 
 
-def published(wanted: Wanted, layout: Layout, row_of: RowOf, same: Callable[[Row], Hashable] | None = None) -> Prepared:
+def published(
+    wanted: Wanted,
+    layout: Layout,
+    row_of: RowOf,
+    same: Callable[[Row], Hashable] | None = None,
+    lenient: bool = False,
+) -> Prepared:
     """The rows of every split, at most `wanted.limit` each. `same`: rows with an equal value of it are kept once.
+    `lenient`: broken rows are left out and counted while they are fewer than one in a hundred, for texts that people
+    have typed.
 
     Raises UserError for absent files, an unreachable hub, files without rows, and broken rows with their file and line.
     """
     source = find(wanted, layout)
     reader = _Reader(wanted, row_of, same)
     splits = {split: reader.rows(source, split) for split in layout.splits}
-    raise_for(reader.broken, "broken rows", hint=f"a row of {wanted.name} is {{{layout.columns}}}")
+    few = lenient and len(reader.broken) * FEW < reader.read
+    if not few:
+        raise_for(reader.broken, "broken rows", hint=f"a row of {wanted.name} is {{{layout.columns}}}")
     if not any(splits.values()):
         raise UserError(f"{source.origin} has no rows of {wanted.name}", hint=f"a row is {{{layout.columns}}}")
     notes = [f"{reader.repeated:,} rows that repeat an earlier one were left out"] if reader.repeated else []
+    if reader.broken:
+        file, number, why = reader.broken[0]
+        notes.append(f"{len(reader.broken):,} broken rows were left out, the first in {file} row {number}: {why}")
     notes += [f"the source has no rows of the split {split}" for split, rows in splits.items() if not rows]
     made = {split: rows for split, rows in splits.items() if rows}
     return Prepared(made, source.origin, source.hashed(), notes=tuple(notes))
@@ -50,6 +65,17 @@ def prompt_row(
         "prompt": [{"role": "user", "content": content}],
         "ability": ability,
         "reward_model": {"style": "rule", "ground_truth": ground_truth},
+        "extra_info": {"split": split, "index": index, **extra_info},
+    }
+
+
+def pair_row(data_source: str, example: ExampleRow, split: str, index: int, **extra_info: Any) -> Row:
+    """A row of two answers, of which `chosen` is the better one: all three parts are messages."""
+    return {
+        "data_source": data_source,
+        "prompt": example.messages,
+        "chosen": example.answers[CHOSEN].turns,
+        "rejected": example.answers[REJECTED].turns,
         "extra_info": {"split": split, "index": index, **extra_info},
     }
 
