@@ -1,0 +1,152 @@
+"""Sandboxes of this machine: how a program is started in one, or two that talk to each other."""
+
+import math
+import os
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from typing import Any
+
+from verl_core.config.errors import EnvError, RunError
+from verl_core.rewards.sandbox.inside import source
+from verl_core.rewards.sandbox.interpreter import FLAGS
+from verl_core.rewards.sandbox.protocol import Limits, Outcome
+from verl_core.rewards.sandbox.seccomp import bpf_filter
+from verl_core.rewards.sandbox.supervise import supervise
+
+OPEN_FILES = 64
+THREADS = 64
+_READY = "print('ready')"
+
+
+class LocalSandbox(ABC):
+    """What the back ends of this machine share. A back end says how the interpreter is started in it."""
+
+    counts_threads = False
+    """Whether RLIMIT_NPROC counts this program's threads alone."""
+    filter_from_inside = True
+    """Whether the interpreter sets the filter of system calls itself, before it looks at the program."""
+
+    @abstractmethod
+    def command(self, python: Sequence[str], fds: Sequence[int], filter_fd: int, limits: Limits) -> list[str]:
+        """The command line that runs the interpreter with the words `python`, and with `fds` open."""
+
+    @abstractmethod
+    def complaint(self, outcome: Outcome) -> bool:
+        """Whether the outcome looks like the back end's own failure to start a program."""
+
+    def place(self) -> AbstractContextManager[dict[str, Any]]:
+        """Further arguments of Popen for one program: where the command starts, and its environment."""
+        return nullcontext({"env": {}, "cwd": "/"})
+
+    def run(self, program: str, stdin: bytes, limits: Limits) -> Outcome:
+        outcome = self._run(program, stdin, limits)
+        if self.complaint(outcome):  # or the program says what a back end would say
+            self.probe()
+            outcome = self._run(program, stdin, limits)
+        return outcome
+
+    def converse(self, answering: str, asking: str, stdin: bytes, limits: Limits) -> Outcome:
+        """Runs two programs at the same time, each in a sandbox of its own, joined by two pipes and nothing else.
+
+        The pipes are the stdin and stdout of `answering`; `asking` finds the numbers of its ends in sys.argv[1] (to
+        read) and sys.argv[2] (to write). The outcome is that of `asking`, and when it has ended, so has `answering`.
+        Raises RunError as `run` does.
+        """
+        outcome = self._converse(answering, asking, stdin, limits)
+        if self.complaint(outcome):
+            self.probe()
+            outcome = self._converse(answering, asking, stdin, limits)
+        return outcome
+
+    def probe(self) -> None:
+        """Raises RunError with what the back end says when it cannot run the simplest program."""
+        outcome = self._run(_READY, b"", Limits(seconds=30))
+        if outcome.stdout != b"ready\n":
+            what = outcome.stderr.strip() or f"{outcome.status}, exit code {outcome.exit_code}"
+            raise RunError(f"the sandbox for programs cannot be used: {what}", hint="docs/rewards/code.md: what it needs")
+
+    def _run(self, program: str, stdin: bytes, limits: Limits) -> Outcome:
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        started = time.monotonic()
+        with self._started(program, limits, **pipes) as process:
+            return supervise(process, stdin, limits, started)
+
+    def _converse(self, answering: str, asking: str, stdin: bytes, limits: Limits) -> Outcome:
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        with ExitStack() as open_here:
+            questions, ask = _pipe(open_here)
+            answers, answer = _pipe(open_here)
+            started = time.monotonic()
+            silent = {"stdin": questions, "stdout": answer, "stderr": subprocess.DEVNULL}
+            with (
+                self._started(answering, limits, **silent),
+                self._started(asking, limits, (answers, ask), **pipes) as process,
+            ):
+                open_here.close()  # so that either side's end is the end of the other's pipe
+                return supervise(process, stdin, limits, started)
+
+    @contextmanager
+    def _started(
+        self, program: str, limits: Limits, argument_fds: Sequence[int] = (), **streams: int
+    ) -> Iterator[subprocess.Popen[bytes]]:
+        """A program that has been started, and is killed at the end; it finds `argument_fds` in sys.argv."""
+        with ExitStack() as at_the_end:
+            program_fd = at_the_end.enter_context(_in_memory(program.encode("utf-8", "surrogatepass")))
+            filter_fd = at_the_end.enter_context(_in_memory(bpf_filter()))
+            fds = (program_fd, filter_fd, *argument_fds)
+            words = [*FLAGS, "-c", source("bootstrap"), str(program_fd), str(filter_fd if self.filter_from_inside else -1)]
+            words += map(str, (*self._numbers(limits), *argument_fds))
+            process = subprocess.Popen(
+                self.command(words, fds, filter_fd, limits),
+                pass_fds=fds,
+                **at_the_end.enter_context(self.place()),
+                **streams,
+            )
+            at_the_end.callback(process.wait)
+            at_the_end.callback(process.kill)
+            yield process
+
+    def _numbers(self, limits: Limits) -> tuple[int, ...]:
+        """The limits as the interpreter takes them upon itself."""
+        tasks = THREADS if self.counts_threads else 0
+        return math.ceil(limits.seconds), limits.memory_mb << 20, limits.tmp_mb << 20, OPEN_FILES, tasks
+
+
+@contextmanager
+def _in_memory(content: bytes) -> Iterator[int]:
+    """An open file that has no name, at its beginning."""
+    fd = os.memfd_create("program", os.MFD_CLOEXEC)
+    try:
+        with open(fd, "wb", closefd=False) as f:
+            f.write(content)
+        os.lseek(fd, 0, os.SEEK_SET)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _pipe(stack: ExitStack) -> tuple[int, int]:
+    ends = os.pipe()
+    for end in ends:
+        stack.callback(os.close, end)
+    return ends
+
+
+def kernel_at_least(major: int, minor: int) -> bool:
+    release = os.uname().release.split(".")
+    return (int(release[0]), int(release[1].split("-")[0])) >= (major, minor)
+
+
+def found(program: str, package: str) -> str:
+    """The path of a program that a back end needs. Raises EnvError, naming the package, where it is missing."""
+    import shutil
+
+    if path := shutil.which(program):
+        return path
+    raise EnvError(
+        f"no {program} on PATH, which runs programs that nobody trusts",
+        hint=f"install {package} (`apt-get install {package}`), or set reward.sandbox.type",
+    )

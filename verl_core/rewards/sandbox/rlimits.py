@@ -1,0 +1,34 @@
+"""Programs as plain processes under the kernel's limits and the filter of system calls: weaker, for machines without
+namespaces."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from verl_core.rewards.sandbox.interpreter import interpreter
+from verl_core.rewards.sandbox.local import LocalSandbox
+from verl_core.rewards.sandbox.protocol import Limits, Outcome
+
+
+class Rlimits(LocalSandbox):
+    """One process without sockets, children or more memory than it may have, in a session and a folder of its own.
+
+    WEAKER than a namespace: it can read every file that this user can, write wherever this user can, and send signals
+    to this user's processes.
+    """
+
+    def command(self, python: Sequence[str], fds: Sequence[int], filter_fd: int, limits: Limits) -> list[str]:
+        return [os.path.realpath(getattr(sys, "_base_executable", sys.executable)), *python]
+
+    def complaint(self, outcome: Outcome) -> bool:
+        return False
+
+    @contextmanager
+    def place(self) -> Iterator[dict[str, Any]]:
+        with tempfile.TemporaryDirectory(prefix="program-", ignore_cleanup_errors=True) as folder:
+            environment = {**interpreter().environment, "HOME": folder, "TMPDIR": folder}
+            environment.pop("LD_LIBRARY_PATH", None)
+            yield {"cwd": folder, "env": environment, "start_new_session": True}

@@ -1,0 +1,42 @@
+"""Numbers of the system calls that a program of the sandbox may not make, on the two machine types of Linux servers.
+
+Source: the kernel's `arch/x86/entry/syscalls/syscall_64.tbl` and `include/uapi/asm-generic/unistd.h`. From 424 on both
+count alike; what is not among COMMON_ALLOWED there, or is newer than this table, does not exist in the sandbox.
+"""
+
+COMMON_FROM = 424
+COMMON_ALLOWED = (436, 437, 439, 441, 449)  # close_range, openat2, faccessat2, epoll_pwait2, futex_waitv
+
+# name: (x86_64, aarch64), None where a machine has no such call
+DENIED: dict[str, tuple[int | None, int | None]] = {
+    # other processes
+    **{"ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272)},
+    # namespaces and file systems
+    **{"unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41)},
+    **{"chroot": (161, 51), "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "quotactl": (179, 60)},
+    **{"acct": (163, 89), "swapon": (167, 224), "swapoff": (168, 225), "fanotify_init": (300, 262)},
+    # programs in the kernel, and its other large surfaces
+    **{"bpf": (321, 280), "perf_event_open": (298, 241), "userfaultfd": (323, 282), "vmsplice": (278, 75)},
+    **{"keyctl": (250, 219), "add_key": (248, 217), "request_key": (249, 218), "lookup_dcookie": (212, 18)},
+    **{"init_module": (175, 105), "finit_module": (313, 273), "delete_module": (176, 106), "reboot": (169, 142)},
+    **{"kexec_load": (246, 104), "kexec_file_load": (320, 294), "syslog": (103, 116), "personality": (135, 92)},
+    **{"settimeofday": (164, 170), "clock_settime": (227, 112), "adjtimex": (159, 171), "clock_adjtime": (305, 266)},
+    **{"sethostname": (170, 161), "setdomainname": (171, 162), "vhangup": (153, 58)},
+    **{"iopl": (172, None), "ioperm": (173, None), "modify_ldt": (154, None)},
+    **{"mbind": (237, 235), "migrate_pages": (256, 238), "move_pages": (279, 239), "set_mempolicy": (238, 237)},
+    # memory that no limit of a process counts
+    **{"memfd_create": (319, 279), "shmget": (29, 194), "shmat": (30, 196), "shmctl": (31, 195)},
+    **{"semget": (64, 190), "semop": (65, 193), "semctl": (66, 191), "semtimedop": (220, 192), "mq_open": (240, 180)},
+    **{"msgget": (68, 186), "msgsnd": (69, 189), "msgrcv": (70, 188), "msgctl": (71, 187)},
+    # the network; socketpair stays, because event loops wake themselves with one
+    **{"socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201)},
+    **{"accept": (43, 202), "accept4": (288, 242)},
+    # who one is
+    **{"setuid": (105, 146), "setgid": (106, 144), "setreuid": (113, 145), "setregid": (114, 143)},
+    **{"setresuid": (117, 147), "setresgid": (119, 149), "setgroups": (116, 159), "capset": (126, 91)},
+    "execveat": (322, 281),
+}
+
+CLONE = (56, 220)
+CLONE3 = 435
+FORKS: dict[str, tuple[int | None, int | None]] = {"fork": (57, None), "vfork": (58, None)}
