@@ -1,72 +1,72 @@
-"""Scores answers in processes of their own, each answer under a hard wall-clock limit."""
+"""Scores answers by rules in processes of their own, each score under hard limits of time and memory."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from queue import SimpleQueue
 from typing import Any, Self
 
 from verl_core.config.errors import UserError
 from verl_core.config.schema import RewardConfig
-from verl_core.rewards.process import ScorerProcess
-from verl_core.rewards.registry import Setup, check_signature, default_scorer
+from verl_core.rewards.dispatcher import Dispatcher
+from verl_core.rewards.registry import TASK, Part, Setup, check_signature, default_scorer
 from verl_core.rewards.verdict import ScoreRequest, Verdict
 
 __all__ = ["ScoreRequest", "ScorerPool", "Verdict"]
 
-LARGEST_CHUNK = 256  # answers handed to a process at a time
-
 
 class ScorerPool:
-    """`cfg.num_workers` processes that run one rule: `scorer` when given (any callable: function, closure, partial,
-    object; it travels by cloudpickle), else the user's file, else the built-in rule of each row's data source.
+    """`cfg.num_workers` processes that run `parts` for each answer. The part `task` is `scorer` when given (any
+    callable: function, closure, partial, object; it travels by cloudpickle), else the user's file, else the built-in
+    rule of the row's data source.
 
-    The limit `cfg.timeout_s` holds for every single answer and stops busy loops; a rule that raises, hangs, dies or
-    returns no number costs that answer its reward (0, with `Verdict.error`), never another answer or the run.
+    The limits `cfg.timeout_s`, `cpu_s` and `memory_mb` hold for every single score and stop busy loops; a rule that
+    raises, hangs, dies or returns no number costs that score (0, with `Verdict.error`), never another or the run.
     Raises UserError when the rule cannot be loaded or does not take the arguments.
     """
 
-    def __init__(self, cfg: RewardConfig, scorer: Callable[..., Any] | None = None):
-        self._builtin = scorer is None and cfg.custom_reward_function.path is None
-        self._kwargs = dict(cfg.reward_kwargs)
-        setup = _setup(cfg, scorer)
-        self._processes = [ScorerProcess(setup, cfg.timeout_s) for _ in range(cfg.num_workers)]
-        self._idle: SimpleQueue[ScorerProcess] = SimpleQueue()
-        self._threads = ThreadPoolExecutor(cfg.num_workers, thread_name_prefix="scorer")
-        try:
-            list(self._threads.map(ScorerProcess.start, self._processes))
-        except BaseException:
-            self.close()
-            raise
-        for process in self._processes:
-            self._idle.put(process)
+    def __init__(
+        self, cfg: RewardConfig, scorer: Callable[..., Any] | None = None, parts: Sequence[Part] | None = None
+    ):
+        """`parts`: the task alone, with reward.reward_kwargs, by default."""
+        self._setup = Setup(
+            parts=tuple(parts or [Part(TASK, cfg.reward_kwargs)]),
+            path=cfg.custom_reward_function.path,
+            name=cfg.custom_reward_function.name,
+            pickled=None if scorer is None else _pickled(scorer),
+            sys_path=tuple(sys.path),
+            cpu_s=cfg.cpu_s,
+            memory_mb=cfg.memory_mb,
+        )
+        self._checked: set[str] = set()
+        self._dispatcher = Dispatcher(self._setup, cfg.num_workers, cfg.timeout_s, cfg.max_queue)
 
     def check(self, data_sources: Iterable[str]) -> None:
-        """Raises UserError when a data source has no rule, or its rule does not take reward.reward_kwargs."""
-        if self._builtin:
-            for source in sorted(set(data_sources)):
-                check_signature(default_scorer(source), self._kwargs, f"the reward of {source}")
+        """Raises UserError when a data source has no rule, a rule does not take its arguments, or a library that it
+        needs is missing. The rules are loaded then, before there is an answer that would wait for them."""
+        new = sorted(set(data_sources) - self._checked)
+        self._check(new)
+        if new:
+            self._dispatcher.load(new).result()
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[Verdict]:
-        """One verdict a request, in order. From any thread and event loop. Raises UserError as `check` does."""
-        self.check(r.data_source for r in requests)
-        workers = len(self._processes)
-        pieces = 4 * workers if workers > 1 else 1  # more pieces than processes: slow answers even out
-        size = min(LARGEST_CHUNK, math.ceil(len(requests) / pieces) or 1)
-        chunks = [requests[i : i + size] for i in range(0, len(requests), size)]
-        loop = asyncio.get_running_loop()
-        scored = await asyncio.gather(*(loop.run_in_executor(self._threads, self._score_chunk, c) for c in chunks))
-        return [verdict for chunk in scored for verdict in chunk]
+        """A verdict of the first part for each request, in order. From any thread and event loop. Raises UserError as
+        `check` does, RunError when the pool is closed meanwhile."""
+        return [verdicts[0] for verdicts in await self.score_parts(requests)]
+
+    async def score_parts(self, requests: Sequence[ScoreRequest]) -> list[list[Verdict]]:
+        """The same with the verdicts of all parts, in the parts' order: one trip for each answer."""
+        self._check({r.data_source for r in requests} - self._checked)
+        return await asyncio.wrap_future(self._dispatcher.submit(requests))
+
+    async def room(self) -> None:
+        """Returns when fewer than reward.max_queue answers wait for a process."""
+        await asyncio.wrap_future(self._dispatcher.room())
 
     def close(self) -> None:
-        """Kills the processes and ends the threads, whatever the rules are doing. May be called twice."""
-        for process in self._processes:
-            process.close()
-        self._threads.shutdown(wait=True, cancel_futures=True)
+        """Kills the processes, whatever the rules are doing. May be called twice."""
+        self._dispatcher.close()
 
     def __enter__(self) -> Self:
         return self
@@ -74,23 +74,13 @@ class ScorerPool:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _score_chunk(self, chunk: Sequence[ScoreRequest]) -> list[Verdict]:
-        process = self._idle.get()
-        try:
-            return process.score(chunk)
-        finally:
-            self._idle.put(process)
-
-
-def _setup(cfg: RewardConfig, scorer: Callable[..., Any] | None) -> Setup:
-    custom = cfg.custom_reward_function
-    return Setup(
-        kwargs=dict(cfg.reward_kwargs),
-        path=custom.path,
-        name=custom.name,
-        pickled=None if scorer is None else _pickled(scorer),
-        sys_path=tuple(sys.path),
-    )
+    def _check(self, data_sources: Iterable[str]) -> None:
+        for source in data_sources:
+            for part in self._setup.parts:
+                if part.name != TASK or not self._setup.own:  # the user's own is checked where it is loaded
+                    name = source if part.name == TASK else part.name
+                    check_signature(default_scorer(name), part.keywords, f"the reward of {name}")
+            self._checked.add(source)
 
 
 def _pickled(scorer: Callable[..., Any]) -> bytes:

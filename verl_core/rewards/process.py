@@ -1,115 +1,110 @@
-"""The pool's end of one scorer process: started, fed, timed, and replaced when an answer makes it hang or die."""
+"""The pool's end of one scorer process: what it was given, how long its present score takes, and its end."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-import subprocess
-import sys
+import time
+from collections import deque
 from collections.abc import Sequence
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from pathlib import Path
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
 
-import verl_core
-from verl_core.config.errors import RunError, UserError
-from verl_core.rewards.registry import Setup
-from verl_core.rewards.verdict import TIMEOUT, ScoreRequest, Verdict, failed
+from verl_core.rewards.frames import Channel
+from verl_core.rewards.orders import READY, Started
+from verl_core.rewards.template import LOAD_LIMIT_S, Template
+from verl_core.rewards.verdict import ScoreRequest, Verdict
 
-LOAD_LIMIT_S = 300.0  # a user's reward file may import a whole framework
+LOW_PRIORITY = 10  # nice value of a process whose answer looks as if it hung
 
 
-class ScorerProcess:
-    """A plain `python -m` child rather than a multiprocessing one: those import the parent's main module, torch and
-    all. It leads its own session, so that killing it takes along what a rule has started. One thread at a time."""
+@dataclass(slots=True)
+class Job:
+    """The answers of one call, and where their verdicts go: a list for each answer, a verdict for each part."""
 
-    def __init__(self, setup: Setup, timeout_s: float):
-        self._setup, self._timeout_s = setup, timeout_s
-        self._child: subprocess.Popen[bytes] | None = None
-        self._pipe: Connection | None = None
-        self._closed = False
+    requests: Sequence[ScoreRequest]
+    verdicts: list[list[Verdict]]
+    left: int
+    future: Future[list[list[Verdict]]] = field(default_factory=Future)
 
-    def start(self) -> None:
-        """Starts the child and waits until it has loaded its rule. Raises UserError when it cannot."""
-        ours, theirs = Pipe()
-        with theirs:
-            self._child = child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "verl_core.rewards.worker", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.PIPE,  # carries nothing: that it ends tells the child that this process has
-                stdout=2,  # what a rule prints is talk; stdout belongs to the command
-                start_new_session=True,
-                env=_environment(),
-            )
-        self._pipe = ours
-        self._refuse_if_closed()
-        try:
-            ours.send(self._setup)
-            answer = ours.recv() if ours.poll(LOAD_LIMIT_S) else TimeoutError(f"no answer within {LOAD_LIMIT_S:g} s")
-        except (EOFError, OSError):
-            answer = ChildProcessError(f"the process ended with status {child.wait()}")
-        if answer is not None:
-            self._kill()
-            if isinstance(answer, UserError):
-                raise answer
-            raise UserError(
-                f"the reward function {self._setup.path or ''} cannot be loaded: {answer}",
-                hint="look at what its module does when it is imported",
-            )
 
-    def score(self, requests: Sequence[ScoreRequest]) -> list[Verdict]:
-        """A verdict for each request. An answer that hangs or kills the child costs only itself.
+@dataclass(slots=True)
+class Task:
+    """One answer of a job. Its verdicts so far stay when it moves to another process."""
 
-        Raises RunError when the pool is closed meanwhile.
-        """
-        verdicts: list[Verdict] = []
-        while len(verdicts) < len(requests):
-            verdicts += self._score_until_failure(requests[len(verdicts) :])
-            self._refuse_if_closed()
-        return verdicts
+    job: Job
+    request: ScoreRequest
+    verdicts: list[Verdict]
 
-    def close(self) -> None:
-        """Kills the child; a `score` in another thread ends at once. May be called twice."""
-        self._closed = True
-        self._kill()
 
-    def _score_until_failure(self, requests: Sequence[ScoreRequest]) -> list[Verdict]:
-        if self._child is None or self._child.poll() is not None:
-            self._kill()
-            self.start()
-        child, pipe = self._child, self._pipe
-        assert child is not None and pipe is not None
-        verdicts: list[Verdict] = []
-        try:
-            pipe.send(requests)
-            for _ in requests:
-                if not pipe.poll(self._timeout_s):
-                    self._kill()
-                    return [*verdicts, failed(f"{TIMEOUT} no score within {self._timeout_s:g} s")]
-                verdicts.append(pipe.recv())
-        except (EOFError, OSError):
-            self._kill()
-            return [*verdicts, failed(f"crash: the scorer process ended with status {child.returncode}")]
-        return verdicts
+class Scorer:
+    """Forked from a template. The clock of each score starts when the one before it is told."""
 
-    def _kill(self) -> None:
-        child, self._child = self._child, None
-        if child is not None:
+    def __init__(self, template: Template, timeout_s: float):
+        self.template, self._timeout_s = template, timeout_s
+        self.channel = Channel(template.fork())
+        self.pid: int | None = None  # unknown until it says so
+        self.tasks: deque[Task] = deque()
+        self.since = time.monotonic()
+        self.spent = False  # it ran out of memory with its last score, and ends
+        self.lent = False  # its place has been given to another one, because its answer takes very long
+        self._lists: deque[int] = deque()  # answers of each list that it has not said READY to
+
+    @property
+    def loading(self) -> bool:
+        """Whether it loads rules, rather than scores."""
+        return self.pid is None or bool(self._lists)
+
+    @property
+    def deadline(self) -> float:
+        """On the monotonic clock; infinite for one that has nothing to do."""
+        if not self.tasks:
+            return float("inf")
+        return self.since + (LOAD_LIMIT_S if self.loading else self._timeout_s)
+
+    def give(self, tasks: Sequence[Task]) -> None:
+        """Raises OSError when it has gone."""
+        self.since = time.monotonic()
+        self.tasks.extend(tasks)
+        self._lists.append(len(tasks))
+        self.channel.send([(len(task.verdicts), _answer(task.request)) for task in tasks])
+
+    def read(self) -> tuple[list[tuple[Any, ...]], bool]:
+        """The scores that have come, and whether the process has gone."""
+        values, gone = self.channel.read()
+        scores = []
+        for value in values:
+            if isinstance(value, Started):
+                self.pid = value.pid
+            elif value == READY:
+                self._lists.popleft()
+            else:
+                scores.append(value)
+        if values:
+            self.since = time.monotonic()
+        return scores, gone
+
+    def lend(self) -> list[Task]:
+        """Lets the present answer go on with low priority; returns those behind it. The process is of no use after."""
+        self.lent = True
+        rest = list(self.tasks)[1:]
+        self.tasks = deque([self.tasks[0]])
+        if self.pid is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)  # the whole session, also when the child itself has gone
-            child.wait()
-            assert child.stdin is not None
-            child.stdin.close()
+                os.setpriority(os.PRIO_PGRP, self.pid, LOW_PRIORITY)
+        return rest
 
-    def _refuse_if_closed(self) -> None:
-        if self._closed:
-            self._kill()
-            raise RunError("the scorer pool was closed while answers were being scored")
+    def kill(self) -> None:
+        """Ends the whole session, also when the process itself has gone. The template still has its status."""
+        self.channel.close()
+        if self.pid is not None and not self.template.gone:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self.template.reap(self.pid)
 
 
-def _environment() -> dict[str, str]:
-    """The child's environment: it finds rlx, and a rule's arithmetic stays on one core unless the user says else."""
-    source = str(Path(verl_core.__file__).parents[1])
-    path = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH", "")]))
-    return {"OMP_NUM_THREADS": "1", **os.environ, "PYTHONPATH": path, "PYTHONUTF8": "1"}
+def _answer(request: ScoreRequest) -> tuple[str, str, Any, dict[str, Any]]:
+    """What rules read of a request."""
+    return request.data_source, request.solution, request.ground_truth, request.extra_info

@@ -2,9 +2,10 @@
 
 import inspect
 import pickle
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +18,53 @@ Scorer = Callable[..., Any]
 """compute_score(data_source, solution_str, ground_truth, extra_info=None, **reward_kwargs) -> number or dict."""
 
 
+TASK = "task"
+"""Name of the part of a reward that is the rule of the row's data source, or the user's own."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A rule by its name, or TASK, with the keyword arguments it is called with."""
+
+    name: str = TASK
+    keywords: Mapping[str, Any] = field(default_factory=dict)
+
+
 @dataclass(frozen=True)
 class Setup:
-    """Which rule a scorer process runs: `pickled` (by cloudpickle) before `path` before each data source's own."""
+    """What scorer processes run: `parts` of each answer in turn. TASK is `pickled` (by cloudpickle) before `path`
+    before each data source's own. `cpu_s` and `memory_mb` as in reward.*."""
 
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    parts: tuple[Part, ...] = (Part(),)
     path: str | None = None
     name: str = "compute_score"
     pickled: bytes | None = None
     sys_path: tuple[str, ...] = ()
+    cpu_s: float | None = None
+    memory_mb: int | None = None
+
+    @property
+    def own(self) -> bool:
+        """Whether TASK is the user's."""
+        return self.pickled is not None or self.path is not None
 
 
-def rule_finder(setup: Setup) -> Callable[[str], Scorer]:
-    """data_source -> rule. Raises UserError when the rule cannot be loaded or does not take the arguments."""
+def rule_finder(setup: Setup) -> Callable[[str], list[Scorer]]:
+    """data_source -> a callable for each part, which takes veRL's arguments.
+
+    Raises UserError, at once or for a data source, when a rule cannot be loaded or does not take its arguments.
+    """
+    task = _own_rule(setup) if setup.own else None
+
+    @cache
+    def find(data_source: str) -> list[Scorer]:
+        return [_rule(part, data_source, task) for part in setup.parts]
+
+    return find
+
+
+def _own_rule(setup: Setup) -> tuple[Scorer, str]:
+    """The user's rule, checked, and how messages call it."""
     if setup.pickled is not None:
         try:
             rule = pickle.loads(setup.pickled)
@@ -39,12 +74,30 @@ def rule_finder(setup: Setup) -> Callable[[str], Scorer]:
                 hint="put it into a file and set reward.custom_reward_function.path",
             ) from e
         where = f"the reward {getattr(rule, '__name__', type(rule).__name__)!r}"
-    elif setup.path is not None:
-        rule, where = load_user_function(setup.path, setup.name), f"{setup.name!r} of {setup.path}"
     else:
-        return default_scorer
-    check_signature(rule, setup.kwargs, where)
-    return lambda data_source: rule
+        assert setup.path is not None
+        rule, where = load_user_function(setup.path, setup.name), f"{setup.name!r} of {setup.path}"
+    for part in setup.parts:
+        if part.name == TASK:
+            check_signature(rule, part.keywords, where)
+    return rule, where
+
+
+def _rule(part: Part, data_source: str, task: tuple[Scorer, str] | None) -> Scorer:
+    if part.name == TASK and task is not None:
+        return partial(task[0], **part.keywords)
+    name = data_source if part.name == TASK else part.name
+    rule = default_scorer(name)
+    check_signature(rule, part.keywords, f"the reward of {name}")
+    return partial(rule, **part.keywords)
+
+
+def warm_up(rule: Scorer) -> None:
+    """Calls `warm_up()` of a built-in rule's module, if it has one: the place for imports that take long, which then
+    cost no answer its time. Raises UserError where a library is missing."""
+    module = sys.modules.get(getattr(getattr(rule, "func", rule), "__module__", ""))
+    if module is not None and module.__name__.startswith("verl_core.") and hasattr(module, "warm_up"):
+        module.warm_up()
 
 
 @cache

@@ -1,87 +1,173 @@
-"""The scorer process: `python -P -m verl_core.rewards.worker FD`.
+"""Where rules run: `python -P -m verl_core.rewards.worker FD`, the template, and the scorer processes it forks.
 
-It talks over the socket FD: first the setup comes in and `None` or an exception goes out; then lists of requests come
-in, and each request's verdict goes out as soon as it is known, so that the other side can time every single one.
+The template loads the rules once and then only forks, so that a scorer that was killed is replaced within
+milliseconds, whatever its rules import. It never sees an answer. Over the control socket FD the setup comes in, and
+`Loaded` goes out; then orders come, one letter each: FORK with the scorer's socket, LOAD with data sources, REAP with a
+scorer's pid.
+
+A scorer gets lists of answers over its socket. It says READY when the rules of a list are loaded, then sends each score
+as soon as it is known, so that the other side can time every single one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import inspect
 import os
 import select
 import signal
+import socket
 import sys
+import time
+import traceback
 from collections.abc import Callable
-from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 from verl_core.config.errors import RlxError
 from verl_core.config.user_code import describe
-from verl_core.rewards.output import bound_output
-from verl_core.rewards.registry import Scorer, Setup, rule_finder
-from verl_core.rewards.verdict import ScoreRequest, Verdict, failed, verdict_of
+from verl_core.rewards.frames import receive, send
+from verl_core.rewards.limits import CpuLimit, limit_memory
+from verl_core.rewards.orders import FORK, LOAD, READY, REAP, Ended, Loaded, Started
+from verl_core.rewards.output import Bounded, bound_output
+from verl_core.rewards.registry import Scorer, Setup, rule_finder, warm_up
+from verl_core.rewards.verdict import MEMORY, Verdict, failed, fields_of, verdict_of
+
+type Find = Callable[[str], list[Scorer]]
 
 
 def main() -> None:
-    fd = int(sys.argv[1])
-    _end_with_the_pool(fd)
-    pipe = Connection(fd)
+    control = socket.socket(fileno=int(sys.argv[1]))
+    os.set_inheritable(control.fileno(), False)
     printed = bound_output()
     try:
-        score = _prepare(pipe)
-        while score is not None:
-            for request in pipe.recv():
-                printed.reset()
-                pipe.send(score(request))
+        setup: Setup = receive(control)
+        files = _open_files()
+        find = _load(setup, control, files)
+        while True:
+            order, handles, _, _ = socket.recv_fds(control, 1, 1)
+            if order == FORK:
+                _fork(handles[0], control, setup, find, printed)
+            elif order == LOAD:
+                send(control, Loaded(_error_of(find, receive(control)), _forkable(files)))
+            elif order == REAP:
+                pid = receive(control)
+                send(control, Ended(pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
+            else:
+                break
     except (EOFError, OSError):  # the pool has gone
         pass
-    os._exit(0)  # whatever threads the rule has left behind
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)  # scorers end with the pool
+    os._exit(0)  # whatever threads a rule's import has left behind
 
 
-def _prepare(pipe: Connection) -> Callable[[ScoreRequest], Verdict] | None:
-    """Loads the rule and reports: None for success, or the error, which the pool raises."""
-    setup: Setup = pipe.recv()
+def _load(setup: Setup, control: socket.socket, files: set[str]) -> Find:
     sys.path[:] = list(setup.sys_path)
     try:
         find = rule_finder(setup)
     except RlxError as e:
-        pipe.send(e)
-        return None
-    pipe.send(None)
-    return lambda request: _score(find, setup.kwargs, request)
+        send(control, Loaded(e))
+        raise EOFError from e
+    send(control, Loaded(None, _forkable(files)))
+    return find
 
 
-def _score(find: Callable[[str], Scorer], kwargs: dict[str, Any], request: ScoreRequest) -> Verdict:
+def _error_of(find: Find, data_sources: list[str]) -> Exception | None:
+    """Loads the rules of these data sources; says what is wrong with them."""
     try:
-        result = find(request.data_source)(
-            data_source=request.data_source,
-            solution_str=request.solution,
-            ground_truth=request.ground_truth,
-            extra_info=request.extra_info,
-            **kwargs,
+        for source in data_sources:
+            for rule in find(source):
+                warm_up(rule)
+    except Exception as e:
+        return e if isinstance(e, RlxError) else RuntimeError(describe(e))
+    return None
+
+
+def _open_files() -> set[str]:
+    return {file.name for file in Path("/proc/self/fd").iterdir()}
+
+
+def _forkable(files: set[str]) -> bool:
+    """The listing itself is one open file, the same before and after."""
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    return threads == 1 and _open_files() <= files
+
+
+def _fork(handle: int, control: socket.socket, setup: Setup, find: Find, printed: Bounded) -> None:
+    gc.freeze()  # what is loaded stays shared between the processes
+    if os.fork():
+        os.close(handle)
+        return
+    os.setsid()  # so that killing it takes along what a rule has started
+    control.close()
+    sock = socket.socket(fileno=handle)
+    os.set_inheritable(handle, False)
+    _end_with_the_pool(sock)
+    try:
+        send(sock, Started(os.getpid()))
+        _serve(sock, setup, find, printed)
+    except (EOFError, OSError):  # the pool has gone
+        pass
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(0)  # whatever threads the rule has left behind
+
+
+def _end_with_the_pool(sock: socket.socket) -> None:
+    """Ends this process and all it started when the pool's end of our stdin is closed, which a kill does too.
+
+    A process of its own watches: a rule in C code (a regular expression that backtracks for ever) lets no thread run.
+    """
+    if os.fork() == 0:
+        sock.close()  # else the pool would not notice that the scorer has died
+        hang_up = select.poll()
+        hang_up.register(0, 0)  # reports nothing but the end of the pipe
+        hang_up.poll()
+        os.killpg(0, signal.SIGKILL)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a rule that reads stdin finds nothing
+
+
+def _serve(sock: socket.socket, setup: Setup, find: Find, printed: Bounded) -> None:
+    limit_memory(setup.memory_mb)
+    cpu = CpuLimit(setup.cpu_s)
+    while True:
+        answers = receive(sock)
+        for data_source in {answer[0] for _, answer in answers}:
+            _error_of(find, [data_source])  # raised again below, for each answer
+        send(sock, READY)
+        for first, answer in answers:
+            for k in range(first, len(setup.parts)):
+                printed.reset()
+                cpu.start()
+                began = time.perf_counter()
+                verdict = _score(find, k, answer)
+                elapsed = time.perf_counter() - began
+                cpu.stop()
+                send(sock, (elapsed, *fields_of(verdict)))
+                if verdict.error and verdict.error.startswith(MEMORY):
+                    return  # what is left of a process that ran out of memory is not trusted
+
+
+def _score(find: Find, part: int, answer: tuple[str, str, Any, dict[str, Any]]) -> Verdict:
+    data_source, solution, ground_truth, extra_info = answer
+    try:
+        result = find(data_source)[part](
+            data_source=data_source, solution_str=solution, ground_truth=ground_truth, extra_info=extra_info
         )
         return verdict_of(asyncio.run(_awaited(result)) if inspect.isawaitable(result) else result)
+    except MemoryError:
+        return failed(f"{MEMORY} no more of it within reward.memory_mb")
     except (Exception, SystemExit, KeyboardInterrupt) as e:
         return failed(describe(e))
 
 
 async def _awaited(result: Any) -> Any:
     return await result
-
-
-def _end_with_the_pool(fd: int) -> None:
-    """Ends this process and all it started when the pool's end of our stdin is closed, which a kill does too.
-
-    A process of its own watches: a rule in C code (a regular expression that backtracks for ever) lets no thread run.
-    """
-    if os.fork() == 0:
-        os.close(fd)  # else the pool would not notice that the scorer has died
-        hang_up = select.poll()
-        hang_up.register(0, 0)  # reports nothing but the end of the pipe
-        hang_up.poll()
-        os.killpg(0, signal.SIGKILL)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a rule that reads stdin finds nothing
 
 
 if __name__ == "__main__":

@@ -1,0 +1,30 @@
+"""What the pool, templates and scorer processes say to one another beside answers and scores."""
+
+from dataclasses import dataclass
+
+FORK, LOAD, REAP = b"F", b"L", b"R"
+READY = "ready"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The template has done so. `error`: why not. `forkable`: it has no threads and holds no files or connections open,
+    which scorers must not share; of one that is not, a single scorer is made."""
+
+    error: Exception | None = None
+    forkable: bool = True
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A scorer process has ended with this status, negative for a signal."""
+
+    pid: int
+    status: int
+
+
+@dataclass(frozen=True)
+class Started:
+    """First word of a scorer, which leads a session of its own by then."""
+
+    pid: int
