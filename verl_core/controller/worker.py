@@ -128,7 +128,7 @@ class Worker:
             micro=MicroBatching(settings.ppo_micro_batch_size_per_gpu, settings.ppo_max_token_len_per_gpu),
             seed=c.trainer.seed,
             weights=never_trained or not self.blank,
-            share_prompt=c.actor.share_prompt,
+            share_prompt=c.actor.share_prompt and role != SCORING,  # every conversation is scored as a whole
         )
 
     @property
