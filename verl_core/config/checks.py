@@ -225,10 +225,13 @@ def _rollout(said: Said, e: RlxConfig) -> Iterator[str]:
 
 
 def _reward(said: Said, e: RlxConfig) -> Iterator[str]:
-    """The penalty of long answers; off, its other keys may be anything."""
+    """The penalty of long answers, which off may have anything in its other keys; the ends of length curves."""
     buffer, longest = e.reward.overlong_buffer, e.data.max_response_length
     if buffer.enable and not 1 <= buffer.len <= longest:
         yield f"{said('reward.overlong_buffer.len')} is not in [1, {longest}]: {said('data.max_response_length')}"
+    for key in ("reward.length_shaping.right", "reward.length_shaping.wrong"):
+        if len(get(e, key)) != 2:
+            yield f"{said(key)} is not two terms: that of no tokens, and that of data.max_response_length"
 
 
 def _parallel(said: Said, e: RlxConfig) -> Iterator[str]:

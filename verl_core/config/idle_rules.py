@@ -115,6 +115,21 @@ RULES = [
         "reward.overlong_buffer.enable=true",
     ),
     Rule(
+        ("reward.length_shaping.weight",),
+        lambda c: c.reward.length_shaping.form is None,
+        "reward.length_shaping.form=cosine or another",
+    ),
+    Rule(
+        tuple(f"reward.length_shaping.{key}" for key in ("right", "wrong", "exceeded")),
+        lambda c: c.reward.length_shaping.form not in ("linear", "cosine"),
+        "reward.length_shaping.form=cosine or linear",
+    ),
+    Rule(
+        ("reward.length_shaping.form",),
+        lambda c: c.reward.length_shaping.form == "group" and c.rollout.n < 2,
+        "rollout.n=2 or more: the group form compares the answers to one prompt",
+    ),
+    Rule(
         ("algorithm.filter_groups.metric", "algorithm.filter_groups.max_num_gen_batches"),
         lambda c: not c.algorithm.filter_groups.enable,
         "algorithm.filter_groups.enable=true",

@@ -13,7 +13,7 @@ from verl_core.config.schema_data import CurriculumConfig, DataConfig, MixtureCo
 from verl_core.config.schema_distillation import DistillationConfig, PrimeConfig, TeacherConfig, TeacherModelConfig
 from verl_core.config.schema_launch import DockerConfig, KuberayConfig, LaunchConfig, SlurmConfig
 from verl_core.config.schema_preference import PreferenceConfig
-from verl_core.config.schema_reward import CustomRewardConfig, OverlongBufferConfig, RewardConfig
+from verl_core.config.schema_reward import CustomRewardConfig, LengthShapingConfig, OverlongBufferConfig, RewardConfig
 from verl_core.config.schema_reward_models import JudgeConfig, RewardModelConfig
 from verl_core.config.schema_roles import (
     ActorConfig,
@@ -49,6 +49,7 @@ __all__ = [
     "KlCtrlConfig",
     "KuberayConfig",
     "LaunchConfig",
+    "LengthShapingConfig",
     "MegatronConfig",
     "MixtureConfig",
     "ModelConfig",

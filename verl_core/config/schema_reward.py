@@ -1,7 +1,7 @@
 """Schema of rewards: which rules score an answer, with which weights, within which limits."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from verl_core.config.schema_reward_models import JudgeConfig, RewardModelConfig
 
@@ -26,6 +26,22 @@ class OverlongBufferConfig:
 
 
 @dataclass
+class LengthShapingConfig:
+    form: Literal["linear", "cosine", "group"] | None = None
+    """Add a term for an answer's length to its training reward: along the curves `right` and `wrong` (arXiv
+    2502.03373), or against the prompt's other answers, in [-0.5, 0.5] (Kimi k1.5, arXiv 2501.12599); null: none. Right
+    is acc > 0, or a reward > 0 where the scorer says no acc."""
+    weight: float = 1.0
+    """Factor on the term (>= 0)."""
+    right: list[float] = field(default_factory=lambda: [0.0, -0.5])
+    """linear, cosine: terms of a right answer, of no tokens and of data.max_response_length, in units of reward."""
+    wrong: list[float] = field(default_factory=lambda: [-0.5, 0.0])
+    """linear, cosine: terms of a wrong answer, of no tokens and of data.max_response_length, in units of reward."""
+    exceeded: float | None = None
+    """linear, cosine: term of an answer that fills data.max_response_length; null: where the curve ends."""
+
+
+@dataclass
 class RewardConfig:
     custom_reward_function: CustomRewardConfig = field(default_factory=CustomRewardConfig)
     """The user's reward function."""
@@ -37,6 +53,8 @@ class RewardConfig:
     """Hard wall-clock limit of one score, seconds (> 0)."""
     overlong_buffer: OverlongBufferConfig = field(default_factory=OverlongBufferConfig)
     """Penalty of answers that come near the length limit."""
+    length_shaping: LengthShapingConfig = field(default_factory=LengthShapingConfig)
+    """Reward for short or long answers."""
     scorers: dict[str, Any] = field(default_factory=dict)
     """Parts of the reward: {name: weight} or {name: {weight: w, keyword of that scorer: value}}. The reward is the sum of
     weight times score; weight 0 only logs. `task` is the rule of the row's data_source, or the user's function; other

@@ -17,6 +17,7 @@ from verl_core.controller.seeds import draw_seed
 from verl_core.data.dataset import PromptRow
 from verl_core.data.examples import ExampleDataset
 from verl_core.data.loader import PromptLoader
+from verl_core.rewards.length import length_terms
 from verl_core.rewards.overlong import overlong_penalty
 from verl_core.rewards.pool import ScoreRequest, ScorerPool, Verdict
 from verl_core.rollout.agent_loop import AgentLoop, Generate, Task
@@ -112,7 +113,7 @@ class RolloutSource:
         self.loader, self.maker, self.buffer, self.demonstrations = loader, maker, buffer, demonstrations
         self.n = config.rollout.n
         self.sampling = train_sampling(config)
-        self.overlong = config.reward.overlong_buffer
+        self.overlong, self.shaping = config.reward.overlong_buffer, config.reward.length_shaping
         self.greedy = "greedy" in advantage_needs(config)
         self._running: set[asyncio.Task] = set()
 
@@ -135,6 +136,9 @@ class RolloutSource:
             if self.greedy:
                 made.append(self.maker.make(slot.row, 1, _greedy(self.sampling), "greedy", slot.step, first=self.n))
             group, *baseline = await asyncio.gather(*made)
+            if self.shaping.form is not None:
+                for part in (group, *baseline):
+                    self._shape_by_length(part)
             if self.overlong.enable:
                 self._penalise_length([t for part in (group, *baseline) for t in part])
             if self.demonstrations is not None:
@@ -148,6 +152,17 @@ class RolloutSource:
             self.buffer.put(uid, group)
         except Exception as error:  # handed to whoever takes the group; a source never swallows one
             self.buffer.fail(uid, error)
+
+    def _shape_by_length(self, group: Sequence[Trajectory]) -> None:
+        """An answer that could not be scored is neither right nor wrong, and stays as it is."""
+        scored = [t for t in group if not t.meta["score_error"]]
+        right = [(t.reward if t.meta["acc"] is None else t.meta["acc"]) > 0 for t in scored]
+        lengths = [len(t.response_ids) for t in scored]
+        terms = iter(length_terms(lengths, right, self.sampling.max_tokens, self.shaping))
+        for t in group:
+            term = 0.0 if t.meta["score_error"] else next(terms)
+            t.reward += term
+            t.reward_parts = {**t.reward_parts, "length": term}
 
     def _penalise_length(self, group: Sequence[Trajectory]) -> None:
         for t in group:

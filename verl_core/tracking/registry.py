@@ -49,7 +49,8 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric(
             "reward/<part>/mean",
             "part's own",
-            "mean of a part that the scorer returned beside its score; `overlong`: the length penalty",
+            "mean of a part that the scorer returned beside its score; `overlong`: the length penalty; `length`: the "
+            "term of `reward.length_shaping`",
         ),
     ),
     "Validation": (
