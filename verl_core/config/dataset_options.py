@@ -24,9 +24,13 @@ def find(name: str) -> tuple[catalogue.Entry, str]:
     data set that has none, and for a family without its task."""
     family, colon, task = name.partition(":")
     entry = catalogue.entry("dataset", family)
-    if facts(entry).tasks != bool(task):
-        how = f"{family}:TASK" if facts(entry).tasks else family
-        raise UserError(f"{name} is no data set", f"write `rlx prepare {how}`")
+    tasks = facts(entry).tasks
+    if bool(tasks) != bool(task):
+        raise UserError(f"{name} is no data set", f"write `rlx prepare {family}{':TASK' if tasks else ''}`")
+    if task and task not in tasks:
+        near = difflib.get_close_matches(task, tasks, n=3)
+        question = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise UserError(f"{family} has no task {task!r}{question}", f"its tasks are {', '.join(tasks)}")
     assert task or not colon
     return entry, task
 

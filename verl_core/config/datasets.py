@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from verl_core.config.generated_data import CountdownOptions, KnightsAndKnavesOptions
+from verl_core.config.generated_data import CountdownOptions, KnightsAndKnavesOptions, ReasoningGymOptions
+from verl_core.config.reasoning_gym_tasks import TASKS
 from verl_core.config.registry import register
 
 _PREPARE = "verl_core.data.prepare"
@@ -24,8 +25,8 @@ class DatasetFacts:
     """Its name on the Hugging Face hub; empty for data that is made here or is the user's own."""
     options: type | None = None
     """Dataclass of what it alone takes: a field `count` is the option `--count` (see `dataset_options`)."""
-    tasks: bool = False
-    """True for a family of which `NAME:TASK` is one."""
+    tasks: tuple[str, ...] = ()
+    """Of a family: the TASKs of its data sets `NAME:TASK`."""
     extras: tuple[str, ...] = ()
     """Extras that the environment must have to make it, besides those of every job."""
 
@@ -139,6 +140,19 @@ def register_datasets() -> None:
         "Who tells the truth, from what each says; made here, each with exactly one solution.",
         DatasetFacts(
             {"train": 10_000, "test": 500}, "Apache-2.0", "knights_and_knaves", options=KnightsAndKnavesOptions
+        ),
+    )
+    _dataset(
+        "reasoning-gym",
+        "reasoning_gym",
+        f"{len(TASKS)} kinds of generated problems, scored by their own verifiers (arXiv 2505.24760).",
+        DatasetFacts(
+            {"train": 2_000, "test": 200},
+            "Apache-2.0",
+            "reasoning_gym",
+            options=ReasoningGymOptions,
+            tasks=TASKS,
+            extras=("reasoning-gym",),
         ),
     )
 

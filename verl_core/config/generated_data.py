@@ -57,6 +57,8 @@ class KnightsAndKnavesOptions(GeneratedOptions):
 class ReasoningGymOptions(GeneratedOptions):
     """A task of reasoning-gym; it takes its own settings by `--set`."""
 
+    count: int = 2_000
+    test_count: int = 200
     set: dict[str, Any] = field(default_factory=dict)
     """The task's own settings: --set max_numbers=5,max_target=500."""
 

@@ -31,6 +31,11 @@ def register_scorers() -> None:
         doc="1 when everybody is called what they are: knight or knave.",
     )
     _rule(
+        ("reasoning_gym", "reasoning_gym/*"),
+        where="verl_core.rewards.reasoning_gym:compute_score",
+        doc="What the verifier of the row's reasoning-gym task gives, from 0 to 1.",
+    )
+    _rule(
         ("multiple_choice", "Rowan/hellaswag"),
         where="verl_core.rewards.multiple_choice:compute_score",
         doc="1 when the answer settles on the gold letter, or on that option's words.",

@@ -2,8 +2,8 @@
 game before it). Every problem is solvable, because its target is the value of an expression of its numbers."""
 
 from dataclasses import dataclass
+from itertools import count
 from random import Random
-from typing import Any
 
 from verl_core.config.generated_data import CountdownOptions
 from verl_core.data.prepare.generated import generated, refuse_changed
@@ -44,14 +44,14 @@ def prepare(wanted: Wanted) -> Prepared:
     if wanted.source is not None:
         refuse_changed(wanted)
         return published(wanted, LAYOUT, lambda record, split, index: _row(_read(record), split, index))
-    return generated(wanted, lambda random: draw(random, wanted.options), _row)
+    return generated(wanted, lambda random: (draw(random, wanted.options) for _ in count()), _row)
 
 
 def draw(random: Random, options: CountdownOptions) -> Puzzle | None:
     """A puzzle, or None where the target came out beyond the options' bounds. All steps on the way are whole numbers
     from 1."""
-    count = random.randint(options.min_numbers, options.max_numbers)
-    numbers = tuple(random.randint(1, options.max_number) for _ in range(count))
+    how_many = random.randint(options.min_numbers, options.max_numbers)
+    numbers = tuple(random.randint(1, options.max_number) for _ in range(how_many))
     terms = [(n, str(n)) for n in numbers]
     while len(terms) > 1:
         random.shuffle(terms)
@@ -78,9 +78,9 @@ def _read(record: Record) -> Puzzle:
     metadata = present(record, "metadata")
     metadata = metadata if isinstance(metadata, dict) else {}
     target, numbers = metadata.get("target"), metadata.get("numbers")
-    if not _whole(target):
+    if not isinstance(target, int) or isinstance(target, bool):
         broken(record, "metadata.target", f"is {short(target)}, not a whole number")
-    if not isinstance(numbers, list) or len(numbers) < 2 or not all(map(_whole, numbers)):
+    if not isinstance(numbers, list) or len(numbers) < 2 or not all(type(n) is int for n in numbers):
         broken(record, "metadata.numbers", f"is {short(numbers)}, not a list of at least two whole numbers")
     solution = record.get("answer")
     if solution is not None:
@@ -88,7 +88,3 @@ def _read(record: Record) -> Puzzle:
         if not verdict["score"]:
             broken(record, "answer", f"does not solve it ({verdict['reason']}): {short(solution)}")
     return Puzzle(tuple(numbers), target, solution)
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,6 +1,7 @@
 """Data sets that are made up: distinct problems by seed, those of one split never in another."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from itertools import islice
 from random import Random
 from typing import Protocol
 
@@ -20,22 +21,22 @@ class Problem(Protocol):
 
 
 def generated[P: Problem](
-    wanted: Wanted, draw: Callable[[Random], P | None], row_of: Callable[[P, str, int], Row]
+    wanted: Wanted, draws: Callable[[Random], Iterable[P | None]], row_of: Callable[[P, str, int], Row]
 ) -> Prepared:
     """`test_count` and `count` problems of `wanted.options`, at most `wanted.limit` of each.
 
-    draw: a problem, or None where the draw has to be taken again. row_of: (problem, split, index) -> row. The test
-    problems are drawn first, so that more for training leave them as they are. Raises UserError when the options allow
-    too few problems.
+    draws: problems without end, with None for a draw that gave none. row_of: (problem, split, index) -> row. The test
+    problems are drawn first, so that more for training leave them as they are. Raises UserError when too few different
+    ones come.
     """
     options: GeneratedOptions = wanted.options
     rows: dict[str, list[Row]] = {}
     seen: set[Hashable] = set()
     for split, count in (("test", options.test_count), ("train", options.count)):
-        random = Random(f"{options.seed} {split}")
+        drawn = iter(draws(Random(f"{options.seed} {split}")))
         problems: list[P] = []
         while len(problems) < count:
-            problems.append(_new(draw, random, seen, len(problems), count, split))
+            problems.append(_new(drawn, seen, len(problems), count, split))
             if len(seen) % TOLD_EVERY == 0:
                 wanted.progress(len(seen), options.count + options.test_count)
         rows[split] = [row_of(problem, split, i) for i, problem in enumerate(problems[: wanted.limit])]
@@ -51,11 +52,8 @@ def refuse_changed(wanted: Wanted) -> None:
         )
 
 
-def _new[P: Problem](
-    draw: Callable[[Random], P | None], random: Random, seen: set[Hashable], found: int, count: int, split: str
-) -> P:
-    for _ in range(PATIENCE):
-        problem = draw(random)
+def _new[P: Problem](drawn: Iterator[P | None], seen: set[Hashable], found: int, count: int, split: str) -> P:
+    for problem in islice(drawn, PATIENCE):
         if problem is not None and problem.key not in seen:
             seen.add(problem.key)
             return problem

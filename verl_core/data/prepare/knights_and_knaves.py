@@ -3,6 +3,7 @@ problem has exactly one solution, found by looking at all 2^n of them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import count
 from random import Random
 from typing import Any
 
@@ -65,7 +66,7 @@ def prepare(wanted: Wanted) -> Prepared:
     if wanted.source is not None:
         refuse_changed(wanted)
         return published(wanted, LAYOUT, _read)
-    return generated(wanted, lambda random: draw(random, wanted.options), _row)
+    return generated(wanted, lambda random: (draw(random, wanted.options) for _ in count()), _row)
 
 
 def draw(random: Random, options: KnightsAndKnavesOptions) -> Island | None:
