@@ -5,16 +5,13 @@ import os
 import resource
 import subprocess
 import sys
-from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
-from verl_core.config.process import run_job
 from verl_core.config.schema import DataConfig
 from verl_core.data.dataset import PromptDataset
-from verl_core.data.prepare import gsm8k, job
+from verl_core.data.prepare import gsm8k
 from verl_core.data.prepare.prepared import Wanted
 
 ROWS = [
@@ -30,26 +27,6 @@ def write_source(folder, rows=ROWS):
     with gzip.open(folder / "test.jsonl.gz", "wt", encoding="utf-8") as f:
         f.write(lines)
     return folder
-
-
-@dataclass
-class Done:
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def prepare(monkeypatch, capsys):
-    """Runs the job as its process would, in this one."""
-
-    def prepare(*args):
-        monkeypatch.setattr(sys, "argv", ["job", *map(str, args)])
-        with pytest.raises(SystemExit) as done:
-            run_job(job.main)
-        return Done(done.value.code, *capsys.readouterr())
-
-    return prepare
 
 
 def test_the_job_is_a_module_and_stdout_is_one_json_object(tmp_path):
