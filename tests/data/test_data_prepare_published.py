@@ -1,12 +1,14 @@
 """Every data set that is read from files of its own: from the hub's layout to rows that a run takes."""
 
 import json
+import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
 from verl_core.config import catalogue, dataset_options
+from verl_core.config.errors import UserError
 from verl_core.config.schema import DataConfig
 from verl_core.data.dataset import PromptDataset
 from verl_core.data.examples import ExampleDataset
@@ -120,6 +122,16 @@ def test_pictures_keep_their_bytes_and_their_place(published, prepare, tmp_path)
     (row,) = rows_of(tmp_path / "out")["test"]
     assert row["images"] == [{"bytes": "\x89PNG other".encode("latin-1"), "path": "1.png"}]
     assert row["prompt"][0]["content"].startswith("<image>Find the angle.")
+
+
+def test_files_with_pictures_are_refused_by_one_line(published, prepare, tmp_path, tokenizer):
+    file = tmp_path / "train.parquet"
+    prepare("geometry3k", "--source", published("geometry3k"), "--out", tmp_path)
+    said = f"{file} row 1 has images, and this release trains on text alone"
+    with pytest.raises(UserError, match=re.escape(said)):
+        PromptDataset(str(file), DataConfig(), tokenizer, "train", 0)
+    with pytest.raises(UserError, match=re.escape(said)):
+        ExampleDataset(str(file), DataConfig(), tokenizer, "train", 0, "demonstrations")
 
 
 def test_ultrafeedback_loads_as_pairs(published, prepare, tmp_path, tokenizer):

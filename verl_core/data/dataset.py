@@ -16,7 +16,7 @@ from verl_core.config.errors import UserError
 from verl_core.config.schema import DataConfig
 from verl_core.data.builtin import builtin_rows, is_builtin
 from verl_core.data.files import read_records, resolve
-from verl_core.data.rows import BrokenRow, RawRow, number_at, parse_row, raise_for
+from verl_core.data.rows import BrokenRow, RawRow, number_at, parse_row, raise_for, refuse_media
 from verl_core.data.sources import Files, Part, Source, sources_of
 
 log = logging.getLogger(__name__)
@@ -158,6 +158,7 @@ class PromptDataset:
         for source in self._sources:
             begins.append(len(rows))
             for file, number, record in self._records(source, seed):
+                refuse_media(record, file, number)
                 try:
                     rows.append(self._parse(record, file, number))
                     if graded is not None:

@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 from verl_core.config.errors import UserError
 
 SHOWN = 10  # broken rows named in one error
+MEDIA = ("images", "videos", "audios")  # veRL's columns of what is no text
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,16 @@ def parse_row(record: Any, file: str, row: int, prompt_key: str, reward_fn_key: 
         file=file,
         row=row,
     )
+
+
+def refuse_media(record: Any, file: str, row: int) -> None:
+    """UserError for a row with pictures, films or sound: the model would be asked about what it is not shown."""
+    for column in MEDIA:
+        if isinstance(record, dict) and record.get(column):
+            raise UserError(
+                f"{file} row {row} has {column}, and this release trains on text alone",
+                hint=f"choose another data set, or drop the column {column} where the prompts make sense without it",
+            )
 
 
 def raise_for(problems: Iterable[tuple[str, int, str]], what: str, hint: str) -> None:
