@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import time
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
@@ -16,12 +17,14 @@ from verl_core.config.errors import UserError
 from verl_core.config.schema import DataConfig
 from verl_core.data.builtin import builtin_rows, is_builtin
 from verl_core.data.files import read_records, resolve
+from verl_core.data.lengths import token_bound, truncate
 from verl_core.data.rows import BrokenRow, RawRow, number_at, parse_row, raise_for, refuse_media
 from verl_core.data.sources import Files, Part, Source, sources_of
 
 log = logging.getLogger(__name__)
 
-CHUNK = 1024  # prompts tokenised at a time: bounds memory, and is large enough for the tokenizer's own batching
+CHUNK = 1024  # prompts tokenised at a time: bounds memory, and is large enough for the tokenizer's own threads
+TOLD_EVERY_S = 10  # seconds between two reports of a long measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +47,9 @@ class PromptDataset:
 
     files: path, folder, glob, list of these, `builtin:NAME` (see `files.resolve`), or the sources of a mixture, whose
     rows follow one another.
-    Length is measured on exactly the ids that will be sent. Prompts are tokenised at loading when the configuration
-    has to look at all of them (`filter_overlong_prompts`, or truncation "error"), else when first taken.
+    Length is that of exactly the ids that will be sent. When the configuration has to look at all of them
+    (`filter_overlong_prompts`, or truncation "error"), all are rendered at loading, and those are tokenised that are
+    not short by `lengths.token_bound`; the others when first taken.
     Raises UserError for unreadable files, broken rows, prompts that are too long, and an empty split.
     """
 
@@ -56,6 +60,7 @@ class PromptDataset:
     def __init__(self, files: Files, cfg: DataConfig, tokenizer: Any, split: Literal["train", "val"], seed: int):
         self.cfg, self.tokenizer, self.split = cfg, tokenizer, split
         check_template(tokenizer)
+        self._bound = token_bound(tokenizer)
         self._sources = sources_of(files, cfg, split)
         self._difficulty = array("d")
         self._raw, self._begins = self._read(seed)
@@ -134,8 +139,8 @@ class PromptDataset:
         return f"data.max_prompt_length={self.cfg.max_prompt_length}"
 
     def _too_long(self, index: int) -> tuple[str, str] | None:
-        """Of an encoded row that is longer than it may be, the key that bounds it, and what is too long."""
-        tokens = len(self._ids[index])
+        """Of a measured row that is longer than it may be, the key that bounds it, and what is too long."""
+        tokens = len(self._ids.get(index, ()))
         return ("data.max_prompt_length", f"{tokens} tokens") if tokens > self.cfg.max_prompt_length else None
 
     def _encode(self, indexes: Sequence[int]) -> None:
@@ -144,8 +149,14 @@ class PromptDataset:
             self._encode_chunk(missing[start : start + CHUNK])
 
     def _encode_chunk(self, chunk: Sequence[int]) -> None:
-        encoded = self.tokenizer(self._render(chunk), add_special_tokens=False)["input_ids"]
-        self._ids.update((i, array("i", ids)) for i, ids in zip(chunk, encoded, strict=True))
+        self._tokenise(dict(zip(chunk, self._render(chunk), strict=True)))
+
+    def _measure_chunk(self, chunk: Sequence[int]) -> None:
+        """Encodes what may be too long: what is left out is short."""
+        texts = dict(zip(chunk, self._render(chunk), strict=True))
+        if self._bound is not None:
+            texts = {i: text for i, text in texts.items() if self._bound(text) > self.cfg.max_prompt_length}
+        self._tokenise(texts)
 
     # ----------------------------------------------------------------------------------------------------------------
 
@@ -195,8 +206,23 @@ class PromptDataset:
         uid = f"{source}/{epoch}-{index}" if source else f"{epoch}-{index}"
         return PromptRow(uid, index, r.messages, ids, r.data_source, r.ground_truth, r.extra_info, r.file)
 
+    def _tokenise(self, texts: dict[int, str]) -> None:
+        if texts:
+            encoded = self.tokenizer(list(texts.values()), add_special_tokens=False)["input_ids"]
+            self._ids.update((i, array("i", ids)) for i, ids in zip(texts, encoded, strict=True))
+
+    def _measure(self) -> None:
+        """After it, `_too_long` knows of every row that is used."""
+        began = told = time.monotonic()
+        for start in range(0, len(self.indexes), CHUNK):
+            if (now := time.monotonic()) - told > TOLD_EVERY_S:
+                rate = start / (now - began)
+                log.info("%s: %d of %d %s measured, %.0f/s", self.split, start, len(self.indexes), self.what, rate)
+                told = now
+            self._measure_chunk(self.indexes[start : start + CHUNK])
+
     def _filter_overlong(self) -> None:
-        self._encode(self.indexes)
+        self._measure()
         kept = [i for i in self.indexes if not self._too_long(i)]
         self.removed = len(self.indexes) - len(kept)
         self.indexes = kept
@@ -211,7 +237,7 @@ class PromptDataset:
             )
 
     def _refuse_overlong(self) -> None:
-        self._encode(self.indexes)
+        self._measure()
         found = [(self._raw[i], *long) for i in self.indexes if (long := self._too_long(i))]
         keys = " and ".join(dict.fromkeys(key for _, key, _ in found))
         raise_for(
@@ -245,18 +271,6 @@ class PromptDataset:
         return self.tokenizer.apply_chat_template(
             conversations, add_generation_prompt=True, tokenize=False, **self.cfg.apply_chat_template_kwargs
         )
-
-
-def truncate(ids: array[int], limit: int, mode: str) -> array[int]:
-    """At most `limit` ids: the right end (mode left), the left end (right), or both ends (middle)."""
-    if len(ids) <= limit:
-        return ids
-    if mode == "left":
-        return ids[-limit:]
-    if mode == "right":
-        return ids[:limit]
-    head = limit // 2
-    return ids[:head] + ids[len(ids) - (limit - head) :]
 
 
 def check_template(tokenizer: Any) -> None:

@@ -12,8 +12,9 @@ from verl_core.batch import Segment, Trajectory
 from verl_core.config.schema import DataConfig
 from verl_core.data.builtin import builtin_pairs
 from verl_core.data.conversation import Encoded, Rendered, Template, Unmaskable
-from verl_core.data.dataset import PromptDataset, PromptRow, truncate
+from verl_core.data.dataset import PromptDataset, PromptRow
 from verl_core.data.example_rows import ExampleRow, comparison, demonstration, pair
+from verl_core.data.lengths import truncate
 from verl_core.data.rows import RawRow, as_object, raise_for
 from verl_core.data.sources import Files
 
@@ -135,6 +136,9 @@ class ExampleDataset(PromptDataset):
     def _rendered(self, r: ExampleRow) -> list[Rendered]:
         known = len(r.messages)
         return [self.template.render([*r.messages, *answer.turns], known, r.tools) for answer in r.answers]
+
+    def _measure_chunk(self, chunk: Sequence[int]) -> None:
+        self._encode(chunk)
 
     def _encode_chunk(self, chunk: Sequence[int]) -> None:
         broken: list[tuple[str, int, str]] = []

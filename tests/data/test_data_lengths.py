@@ -1,0 +1,62 @@
+"""Lengths without tokenising: the bound holds, is claimed only where it is proved, and leaves the filter exact."""
+
+import copy
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import normalizers, pre_tokenizers
+
+from verl_core.config.schema import DataConfig
+from verl_core.data.dataset import PromptDataset
+from verl_core.data.lengths import token_bound
+
+BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False)
+
+
+def changed(tokenizer, normaliser, pre):
+    """The tokenizer with another normaliser and pre-tokeniser."""
+    own = copy.deepcopy(tokenizer)
+    if normaliser is not None:
+        own.backend_tokenizer.normalizer = normaliser
+    if pre is not None:
+        own.backend_tokenizer.pre_tokenizer = pre
+    return own
+
+
+@settings(deadline=None, max_examples=150)
+@given(text=st.text(max_size=60) | st.text(alphabet="ab <|im_start|>\U0001d160\u0958\u0344e\u0301\n", max_size=40))
+def test_no_text_has_more_tokens_than_its_bound(tokenizer, text):
+    """Bytes bound byte-level BPE, also where a normaliser makes one character several (U+1D160, U+0958)."""
+    for normaliser, pre in [
+        (None, None),
+        (normalizers.NFC(), pre_tokenizers.Sequence([pre_tokenizers.Digits(True), BYTES])),
+    ]:
+        own = changed(tokenizer, normaliser, pre)
+        bound = token_bound(own)
+        assert bound is not None and len(own(text, add_special_tokens=False)["input_ids"]) <= bound(text)
+
+
+def test_of_other_tokenizers_nothing_is_proved(tokenizer):
+    metaspace, spaced = pre_tokenizers.Metaspace(), pre_tokenizers.ByteLevel(add_prefix_space=True)
+    twice = pre_tokenizers.Sequence([BYTES, BYTES])
+    for normaliser, pre in [(normalizers.NFKD(), None), (None, metaspace), (None, spaced), (None, twice)]:
+        assert token_bound(changed(tokenizer, normaliser, pre)) is None
+    assert token_bound(object()) is None
+
+
+def test_the_filter_keeps_what_tokenising_every_row_keeps_and_tokenises_only_what_may_be_too_long(tmp_path, tokenizer):
+    file = tmp_path / "rows.jsonl"
+
+    def load(**cfg):
+        return PromptDataset(str(file), DataConfig(**cfg), tokenizer, "train", 0)
+
+    texts = ["a", "\u00e9" * 30, "x y " * 12, "show your work " * 9, "\U0001f600" * 12, "z" * 75]
+    rows = [{"data_source": "s", "prompt": text, "reward_model": {"ground_truth": "1"}} for text in texts]
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lengths = [len(r.ids) for r in load(truncation="left", max_prompt_length=1000).take(range(len(rows)))]
+    for limit in range(min(lengths), max(lengths) + 1):
+        kept = load(filter_overlong_prompts=True, max_prompt_length=limit)
+        assert kept.indexes == [i for i, n in enumerate(lengths) if n <= limit]
+        assert [len(r.ids) for r in kept.take(range(len(kept)))] == [n for n in lengths if n <= limit]
+    assert not load(filter_overlong_prompts=True, max_prompt_length=1000)._ids

@@ -1,0 +1,60 @@
+"""How long a prompt is in tokens: an upper bound that needs no tokenising, and cutting to a limit."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+NFC_GROWTH = 3  # most that a text grows in UTF-8 when it is brought to the form NFC (Unicode FAQ on normalization)
+
+
+def token_bound(tokenizer: Any) -> Callable[[str], int] | None:
+    """A function that gives, for a text, a number of tokens that it cannot exceed (no special tokens added); None
+    where nothing is proved.
+
+    It holds for byte-level BPE (GPT-2, Llama 3, Qwen and most others since): every token stands for one byte or more of
+    the text as it is normalised, and whatever is cut out of it as an added token is one token for one character or
+    more. Bytes are only added by a normaliser, which may be none or NFC, and by a space before the text. Pre-tokenisers
+    that cut add none.
+    """
+    if not (getattr(tokenizer, "is_fast", False) and type(tokenizer).__module__.startswith("transformers.")):
+        return None  # code of a checkpoint's own may do anything
+    from tokenizers.models import BPE
+
+    backend = tokenizer.backend_tokenizer
+    if not isinstance(backend.model, BPE) or backend.model.byte_fallback or not _cuts_bytes(backend.pre_tokenizer):
+        return None
+    normaliser = _description(backend.normalizer)
+    if normaliser is not None and normaliser["type"] != "NFC":
+        return None
+    growth = 1 if normaliser is None else NFC_GROWTH
+    return lambda text: len(text) if text.isascii() else growth * len(text.encode("utf-8", "surrogatepass"))
+
+
+def truncate(ids: array[int], limit: int, mode: str) -> array[int]:
+    """At most `limit` ids: the right end (mode left), the left end (right), or both ends (middle)."""
+    if len(ids) <= limit:
+        return ids
+    if mode == "left":
+        return ids[-limit:]
+    if mode == "right":
+        return ids[:limit]
+    head = limit // 2
+    return ids[:head] + ids[len(ids) - (limit - head) :]
+
+
+def _cuts_bytes(pre_tokeniser: Any) -> bool:
+    """Whether it makes bytes of the text once, adds none, and else only cuts."""
+    if (found := _description(pre_tokeniser)) is None:
+        return False
+    steps = found["pretokenizers"] if found["type"] == "Sequence" else [found]
+    byte_level = [step for step in steps if step["type"] == "ByteLevel"]
+    cuts = all(step["type"] in ("ByteLevel", "Split", "Digits") for step in steps)
+    return cuts and len(byte_level) == 1 and not byte_level[0]["add_prefix_space"]
+
+
+def _description(part: Any) -> dict[str, Any] | None:
+    """A part of a tokenizer as tokenizer.json has it."""
+    return None if part is None else json.loads(part.__getstate__())
