@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from verl_core.config.errors import UserError
 from verl_core.rewards import repetition, script, think_format
+from verl_core.rewards.registry import check_values, default_scorer
 
 GOOD = "<think>so</think>\n<answer>4</answer>"
 
@@ -166,3 +168,24 @@ def test_every_known_script_is_one_of_unicode():
     names = [unicodedata.name(c, "") for c in map(chr, range(0x10000)) if c.isalpha()]
     for prefix in {prefix for prefixes in script.SCRIPTS.values() for prefix in prefixes}:
         assert any(name.startswith(prefix) for name in names), prefix
+
+
+@pytest.mark.parametrize(
+    ("source", "keywords", "said"),
+    [
+        ("format", {"tags": "think"}, r"the reward of format: .*tags is 'think'"),
+        ("format", {"shaped": "yes"}, r"shaped='yes': expected true or false"),
+        ("repetition", {"n": 0}, "n is 0"),
+        ("repetition", {"unit": "lines"}, r"unit='lines': expected"),
+        ("script", {"scripts": ["latin", "klingon"]}, "klingon"),
+        ("gsm8k", {"method": "loose"}, r"method='loose'"),
+    ],
+)
+def test_values_of_keywords_are_checked_before_an_answer(source, keywords, said):
+    with pytest.raises(UserError, match=said):
+        check_values(default_scorer(source), keywords, f"the reward of {source}")
+
+
+def test_values_that_a_rule_takes_pass():
+    for source, keywords in (("format", {"tags": ["a"], "box": True}), ("script", {"threshold": 1}), ("gsm8k", {})):
+        check_values(default_scorer(source), keywords, source)

@@ -10,7 +10,7 @@ from typing import Any, Self
 from verl_core.config.errors import UserError
 from verl_core.config.schema import RewardConfig
 from verl_core.rewards.dispatcher import Dispatcher
-from verl_core.rewards.registry import TASK, Part, Setup, check_signature, default_scorer
+from verl_core.rewards.registry import TASK, Part, Setup, check_signature, check_values, default_scorer
 from verl_core.rewards.verdict import ScoreRequest, Verdict
 
 __all__ = ["ScoreRequest", "ScorerPool", "Verdict"]
@@ -80,6 +80,7 @@ class ScorerPool:
                 if part.name != TASK or not self._setup.own:  # the user's own is checked where it is loaded
                     name = source if part.name == TASK else part.name
                     check_signature(default_scorer(name), part.keywords, f"the reward of {name}")
+                    check_values(default_scorer(name), part.keywords, f"the reward of {name}")
             self._checked.add(source)
 
 

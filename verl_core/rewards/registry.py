@@ -3,6 +3,7 @@
 import inspect
 import pickle
 import sys
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -12,7 +13,9 @@ from typing import Any
 from verl_core.config import catalogue
 from verl_core.config.errors import UserError
 from verl_core.config.scorers import scorer_of
+from verl_core.config.typed import Problem, build, show
 from verl_core.config.user_code import describe, import_file
+from verl_core.rewards.verdict import UnusableGold
 
 Scorer = Callable[..., Any]
 """compute_score(data_source, solution_str, ground_truth, extra_info=None, **reward_kwargs) -> number or dict."""
@@ -136,3 +139,23 @@ def check_signature(scorer: Scorer, kwargs: Mapping[str, Any], where: str) -> No
             f"{where} takes {signature}, which does not fit: {e}",
             hint="it is called with data_source, solution_str, ground_truth, extra_info and reward.reward_kwargs",
         ) from e
+
+
+def check_values(rule: Scorer, keywords: Mapping[str, Any], where: str) -> None:
+    """Raises UserError when a keyword of a built-in rule has a value that the rule does not take: by its annotation,
+    and by the rule itself, which looks at its keywords before it looks at an answer."""
+    if not keywords:
+        return
+    types, problems = typing.get_type_hints(rule), list[Problem]()
+    for name, value in keywords.items():
+        build(types.get(name, Any), value, name, problems)
+    said = [f"{problem.path}={show(problem.value)}: {problem.text}" for problem in problems]
+    if not said:
+        try:
+            rule(data_source="", solution_str="", ground_truth="", extra_info={}, **keywords)
+        except UnusableGold:
+            pass
+        except Exception as e:
+            said.append(str(e))
+    if said:
+        raise UserError(f"{where}: {'; '.join(said)}", hint="look at `rlx rewards ls`")

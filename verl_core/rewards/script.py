@@ -3,7 +3,6 @@
 
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 SCRIPTS = {
@@ -41,7 +40,7 @@ def compute_score(
     solution_str: str,
     ground_truth: Any = None,
     extra_info: dict[str, Any] | None = None,
-    scripts: str | Sequence[str] = "latin",
+    scripts: str | list[str] = "latin",
     threshold: float | None = None,
 ) -> dict[str, Any]:
     """score: the share of letters in the scripts, in [0, 1]; 1 or 0 by `threshold` where that is set; 0 for an answer
@@ -50,8 +49,8 @@ def compute_score(
     scripts: a name of SCRIPTS, or several. threshold: the least share, in (0, 1], that scores 1. What is no letter
     (digits, punctuation, symbols, marks) counts neither way. Raises ValueError for values outside these.
     """
-    wanted = (scripts,) if isinstance(scripts, str) else tuple(scripts)
-    if not wanted or not set(wanted) <= set(SCRIPTS):
+    wanted = [scripts] if isinstance(scripts, str) else scripts
+    if not wanted or not all(name in SCRIPTS for name in wanted):
         raise ValueError(f"script: scripts is {scripts!r}; known are {', '.join(SCRIPTS)}")
     if threshold is not None and not 0 < threshold <= 1:
         raise ValueError(f"script: threshold is {threshold!r}, not a share in (0, 1]")

@@ -2,7 +2,6 @@
 DeepSeek-R1 (arXiv 2501.12948) rewards it, and a box where one is asked for."""
 
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from verl_core.rewards.boxed import last_box
@@ -15,7 +14,7 @@ def compute_score(
     solution_str: str,
     ground_truth: Any = None,
     extra_info: dict[str, Any] | None = None,
-    tags: Sequence[str] = ("think", "answer"),
+    tags: list[str] | None = None,
     box: bool = False,
     opened: bool = False,
     shaped: bool = False,
@@ -23,12 +22,14 @@ def compute_score(
     """score: 1 when the form is kept, else 0; acc: None, since form is no accuracy; pieces: the share of the form's
     pieces that are kept, which is the score when `shaped`.
 
-    tags: each stands exactly once, opened and closed, in this order and not within another, with something in it; only
-    blanks stand around them. Without a tag `answer` the answer is what follows the last tag, and there must be one.
+    tags: by default think and answer. Each stands exactly once, opened and closed, in this order and not within
+    another, with something in it; only blanks stand around them. Without a tag `answer` the answer is what follows the
+    last tag, and there must be one.
     box: the answer holds a closed box. opened: the prompt's template has opened the first tag already.
     Pieces are each tag, their order, the text around them, and the box where asked for. Raises ValueError for tags that
     are no names, or nothing asked for.
     """
+    tags = ["think", "answer"] if tags is None else tags
     _check(tags, box, opened)
     kept = _pieces(f"<{tags[0]}>{solution_str}" if opened else solution_str, tags, box)
     share = sum(kept.values()) / len(kept)
@@ -42,18 +43,18 @@ def compute_score(
     }
 
 
-def _check(tags: Sequence[str], box: bool, opened: bool) -> None:
+def _check(tags: list[str], box: bool, opened: bool) -> None:
     if isinstance(tags, str) or not all(isinstance(tag, str) and _NAME.fullmatch(tag) for tag in tags):
         raise ValueError(f"format: tags is {tags!r}, not a list of names such as [think, answer]")
     if len(set(tags)) < len(tags):
-        raise ValueError(f"format: tags is {list(tags)}, which names a tag twice")
+        raise ValueError(f"format: tags is {tags}, which names a tag twice")
     if not (tags or box):
         raise ValueError("format: no tags and no box: nothing is asked for")
     if opened and not tags:
         raise ValueError("format: opened is true, and there are no tags")
 
 
-def _pieces(text: str, tags: Sequence[str], box: bool) -> dict[str, bool]:
+def _pieces(text: str, tags: list[str], box: bool) -> dict[str, bool]:
     """Each piece of the form, and whether the text keeps it."""
     marks_and_texts = re.split(f"(</?(?:{'|'.join(map(re.escape, tags))})>)", text) if tags else [text]
     texts, marks = marks_and_texts[::2], marks_and_texts[1::2]
@@ -67,7 +68,7 @@ def _pieces(text: str, tags: Sequence[str], box: bool) -> dict[str, bool]:
         clean = after.strip() == "" if "answer" in tags else after.strip() != ""
         kept["text around tags"] = in_order and clean and not any(gap.strip() for gap in around)
     if box:
-        answer = texts[1 + 2 * list(tags).index("answer")] if in_order and "answer" in tags else after
+        answer = texts[1 + 2 * tags.index("answer")] if in_order and "answer" in tags else after
         kept["box"] = in_order and last_box(answer) is not None
     return kept
 
