@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import sqlite3
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from verl_core.config.errors import UserError
 
@@ -27,6 +29,7 @@ class JudgementCache:
 
     def __init__(self, path: Path):
         self.path, self._told = path, False
+        self._new: deque[tuple[str, str]] = deque()  # to be written
         self._thread = ThreadPoolExecutor(1, "judgements")
         try:
             self._thread.submit(self._open).result()
@@ -42,7 +45,8 @@ class JudgementCache:
 
     async def put(self, key: str, word: str) -> None:
         """What another run put there first stays."""
-        await self._do(self._put, key, word)
+        self._new.append((key, word))
+        await self._do(self._write)
 
     def close(self) -> None:
         """May be called twice."""
@@ -52,7 +56,7 @@ class JudgementCache:
             return
         self._thread.shutdown()
 
-    async def _do(self, what, *args):
+    async def _do[T](self, what: Callable[..., T], *args: Any) -> T | None:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, what, *args)
         except sqlite3.Error as error:
@@ -65,8 +69,9 @@ class JudgementCache:
 
     def _open(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._connection = sqlite3.connect(self.path, timeout=WAIT_S, isolation_level=None)
-        self._connection.execute(_TABLE)
+        self._connection = sqlite3.connect(self.path, timeout=WAIT_S)
+        with self._connection:
+            self._connection.execute(_TABLE)
         self._connection.execute("SELECT key, word FROM judgements LIMIT 1")
 
     def _get(self, keys: list[str]) -> dict[str, str]:
@@ -77,5 +82,9 @@ class JudgementCache:
             found.update(self._connection.execute(f"SELECT key, word FROM judgements WHERE key IN ({marks})", some))
         return found
 
-    def _put(self, key: str, word: str) -> None:
-        self._connection.execute("INSERT OR IGNORE INTO judgements VALUES (?, ?)", (key, word))
+    def _write(self) -> None:
+        """All that is new, as waiting for the disk takes as long for many as for one."""
+        rows = [self._new.popleft() for _ in range(len(self._new))]
+        if rows:
+            with self._connection:
+                self._connection.executemany("INSERT OR IGNORE INTO judgements VALUES (?, ?)", rows)

@@ -63,7 +63,8 @@ class Endpoint:
         limits = httpx.Limits(max_connections=cfg.max_concurrent)
         # the time of the whole is limited below; compressed replies could be far larger than what is counted
         headers = {"Accept-Encoding": "identity", **_authorization(cfg)}
-        self._client = httpx.AsyncClient(headers=headers, limits=limits, timeout=None)
+        secure = str(cfg.url).startswith("https:")  # plain http has no certificates, and reading them takes long
+        self._client = httpx.AsyncClient(headers=headers, limits=limits, timeout=None, verify=secure)
         self._address = f"{str(cfg.url).rstrip('/')}/chat/completions"
 
     async def answer(self, prompt: str) -> Reply:

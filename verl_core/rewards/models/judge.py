@@ -7,6 +7,7 @@ import hashlib
 import json
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,7 +93,8 @@ class Judge:
     async def _verdict(self, key: str, request: ScoreRequest, word: str | None) -> Verdict:
         """Equal answers to a question are judged once, also while that is under way."""
         if word is not None:
-            return _judged(self.choices.reward(word), word)
+            with suppress(NoVerdict):  # somebody else has written into the file
+                return _judged(self.choices.reward(word), word)
         if (task := self._open.get(key)) is None:
             task = self._open[key] = asyncio.create_task(self._ask(key, request))
             task.add_done_callback(lambda _: self._open.pop(key, None))
