@@ -97,7 +97,7 @@ def test_a_box_of_120_characters_is_found_whole():
     content = "x" * 58 + r"{\a}" + "y" * 58
     assert len(content) == 120
     result = verdict(rf"so \boxed{{{content}}} it is", content, method="boxed")
-    assert result == {"score": 1.0, "acc": 1.0, "pred": content, "format": 1.0}
+    assert result == {"score": 1.0, "acc": 1.0, "pred": content, "reason": "right", "format": 1.0}
 
 
 def test_flexible_reads_a_box_before_loose_numbers():
@@ -105,8 +105,9 @@ def test_flexible_reads_a_box_before_loose_numbers():
 
 
 def test_what_was_read_and_whether_it_was_in_form_are_reported_apart():
-    assert verdict("#### 41", "42") == {"score": 0.0, "acc": 0.0, "pred": "41", "format": 1.0}
-    assert verdict("42", "42") == {"score": 0.0, "acc": 0.0, "pred": None, "format": 0.0}
+    wrong = {"score": 0.0, "acc": 0.0, "pred": "41", "reason": "wrong", "format": 1.0}
+    assert verdict("#### 41", "42") == wrong
+    assert verdict("42", "42") == {**wrong, "pred": None, "reason": "no answer found", "format": 0.0}
 
 
 @pytest.mark.parametrize("gold", [None, "", "  ", "None", "no number"])

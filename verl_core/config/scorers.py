@@ -20,6 +20,24 @@ def register_scorers() -> None:
         doc="1 when the last #### N is the gold number.",
     )
     _rule(
+        ("math", "DigitalLearningGmbH/MATH-lighteval", "lighteval/MATH", "HuggingFaceH4/MATH-500", "numina_*"),
+        where="verl_core.rewards.math:compute_score",
+        keywords=("extract",),
+        doc="1 when the box holds what equals the gold answer; extract: boxed, answer_line, flexible.",
+    )
+    _rule(
+        ("dapo_math", "math_dapo", "math_dapo_reasoning", "aime*"),
+        where="verl_core.rewards.dapo_math:compute_score",
+        keywords=("wrong",),
+        doc="1 when what follows the last `Answer:` equals the gold answer, else `wrong` (0; veRL: -1).",
+    )
+    _rule(
+        ("geometry", "hiyouga/geometry3k"),
+        where="verl_core.rewards.geometry:compute_score",
+        keywords=("accuracy_weight", "format_weight"),
+        doc="0.9 for the right answer in the box, 0.1 for <think>...</think> before it.",
+    )
+    _rule(
         ("countdown",),
         where="verl_core.rewards.countdown:compute_score",
         keywords=("at_most_once",),

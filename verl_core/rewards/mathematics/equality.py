@@ -1,0 +1,145 @@
+r"""Whether an answer says the same as the gold answer: by form first (a tuple has an order, a set has none, the ends of
+an interval belong to it or not), then value by value."""
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import product
+
+from verl_core.rewards.mathematics.equations import same_relation
+from verl_core.rewards.mathematics.read import read
+from verl_core.rewards.mathematics.scalars import same_ratio, same_scalar
+from verl_core.rewards.mathematics.text import tight, unified
+from verl_core.rewards.mathematics.values import Interval, Many, Matrix, Relation, Scalar, Text, Value
+
+MOST_ITEMS = 60  # of a set, as each is compared with each
+
+_THOUSANDS = re.compile(r"\d,\d{3}")
+_LETTER = re.compile(r"\s?(?:\\text\s?\{\s?)?\(?(?P<letter>[A-Z])(?:\)|[.:](?=\s))\s?\}?.*", re.DOTALL)
+_NOT_WORD = re.compile(r"\\text|[^\w\s+-]|_")
+_SYNONYMS = {"dne": "undefined", "does not exist": "undefined", "not defined": "undefined"}
+
+
+@lru_cache(maxsize=8192)
+def same_text(gold: str, answer: str) -> bool:
+    """Whether the two are one text once spelling and idle spaces are unified, and not empty. Cheap; most right answers
+    end here."""
+    gold, answer = tight(unified(gold)), tight(unified(answer))
+    return bool(gold) and gold == answer
+
+
+@lru_cache(maxsize=8192)  # the samples of a prompt often end in the same answer
+def same_answer(gold: str, answer: str) -> bool:
+    """Whether `answer` is right where `gold` is. Bounded in time but for what goes to math-verify."""
+    if same_text(gold, answer):
+        return True
+    gold, answer = unified(gold), unified(answer)
+    if not answer:
+        return False
+    if _chosen(gold, answer):
+        return True
+    return any(same(g, a) for g, a in product(_readings(gold), _readings(answer)))
+
+
+def _chosen(gold: str, answer: str) -> bool:
+    """Gold `B` and an answer such as `(B)`, `\\text{(B) } 12` or `B. twelve`."""
+    wanted, given = _LETTER.fullmatch(gold + ")" if len(gold) == 1 else gold), _LETTER.fullmatch(answer)
+    return wanted is not None and given is not None and len(gold) <= 12 and wanted["letter"] == given["letter"]
+
+
+@lru_cache(maxsize=4096)
+def _readings(text: str) -> tuple[Value, ...]:
+    """The value of a text, or two where `1,234` may be one number or two."""
+    return (read(text), read(text, thousands=False)) if _THOUSANDS.search(text) else (read(text),)
+
+
+def same(gold: Value, answer: Value) -> bool:
+    """Whether two values are the same one. Not symmetric: an answer may leave out what the question says anyway, such
+    as a unit, or `x =`."""
+    match gold, answer:
+        case Relation(), Relation():
+            return same_relation(gold, answer, same)
+        case Relation(value=value), _ if value is not None:
+            return same(value, answer)
+        case _, Relation(value=value) if value is not None:
+            return same(gold, value)
+        case Scalar(), Relation(sign="="):  # 2 + 3 = 5
+            left, right = read(answer.left), read(answer.right)
+            return isinstance(left, Scalar) and same(gold, right) and same(gold, left)
+        case Scalar(), Scalar():
+            return same_scalar(gold, answer)
+        case Text(), Text() | Scalar():
+            return _words(gold.text) == _words(answer.text)
+        case Scalar(), Text():
+            return _words(gold.text) == _words(answer.text) and len(gold.text) > 1
+        case Interval(), Interval():
+            return gold.closed == answer.closed and same(gold.low, answer.low) and same(gold.high, answer.high)
+        case Interval(closed=(False, False)), Many(kind="tuple"):
+            return _in_order((gold.low, gold.high), answer.items)
+        case Many(kind="tuple"), Interval(closed=(False, False)):
+            return _in_order(gold.items, (answer.low, answer.high))
+        case Matrix(), Matrix():
+            return len(gold.rows) == len(answer.rows) and all(map(_in_order, gold.rows, answer.rows))
+        case Matrix(), Many(kind="tuple"):  # the components of a vector
+            return len(gold.rows[0]) == 1 and _in_order([row[0] for row in gold.rows], answer.items)
+        case Many(), Many():
+            return _same_many(gold, answer)
+        case Many(kind="ratio"), Scalar():
+            return len(gold.items) == 2 and same_ratio(gold.items, answer)
+        case Many(kind="set", items=(only,)), _:
+            return same(only, answer)
+        case _, Many(kind="set", items=(only,)):
+            return same(gold, only)
+    return False
+
+
+def _same_many(gold: Many, answer: Many) -> bool:
+    kinds = {gold.kind, answer.kind}
+    if kinds == {"ratio"}:
+        return same_ratio(gold.items, answer.items)
+    if "ratio" in kinds or kinds == {"set", "tuple"}:
+        return False
+    if "tuple" in kinds:
+        return _in_order(_by_name(gold), _by_name(answer))
+    if "set" in kinds:
+        return _matched(_distinct(gold.items), _distinct(answer.items))
+    return _matched(gold.items, answer.items)
+
+
+def _by_name(many: Many) -> Sequence[Value]:
+    """The items; those of `y = 2, x = 1` in the order of their names, as a point's coordinates are."""
+    named = [item for item in many.items if isinstance(item, Relation) and item.value is not None]
+    if len(named) < len(many.items):
+        return many.items
+    return [item.value for item in sorted(named, key=lambda item: item.left) if item.value is not None]
+
+
+def _in_order(gold: Sequence[Value], answer: Sequence[Value]) -> bool:
+    return len(gold) == len(answer) and all(map(same, gold, answer))
+
+
+def _distinct(items: Sequence[Value]) -> list[Value]:
+    distinct: list[Value] = []
+    for item in items[:MOST_ITEMS]:
+        if not any(same(other, item) for other in distinct):
+            distinct.append(item)
+    return distinct
+
+
+def _matched(gold: Sequence[Value], answer: Sequence[Value]) -> bool:
+    """Whether every gold value has an answer of its own, in any order, and none is left."""
+    if len(gold) != len(answer) or len(gold) > MOST_ITEMS:
+        return False
+    left = list(answer)
+    for wanted in gold:
+        found = next((i for i, given in enumerate(left) if same(wanted, given)), None)
+        if found is None:
+            return False
+        del left[found]
+    return True
+
+
+def _words(text: str) -> str:
+    """Words to compare: no case, no punctuation, no command that sets them upright."""
+    words = " ".join(_NOT_WORD.sub(" ", text).casefold().split())
+    return _SYNONYMS.get(words, words)

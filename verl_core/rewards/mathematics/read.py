@@ -1,0 +1,127 @@
+r"""Reads a unified text (text) as a value (values), from its outermost brackets, commas and signs inwards."""
+
+import re
+from functools import partial
+from typing import Literal
+
+from verl_core.rewards.mathematics.expression import LONGEST, Tree, Unreadable, expression
+from verl_core.rewards.mathematics.relations import related, relation_signs
+from verl_core.rewards.mathematics.split import enclosed, outside, split
+from verl_core.rewards.mathematics.text import tight
+from verl_core.rewards.mathematics.units import split_unit
+from verl_core.rewards.mathematics.values import Interval, Many, Matrix, Scalar, Text, Value
+
+DEEPEST = 8  # brackets within brackets
+
+_AND = re.compile(r",?\s?\\text\s?\{\s?,?\s?(?:and|or)\s?\}\s?|,?\s(?:and|or)\s")
+_COMMA = re.compile(r"[,;]")
+_UNION = re.compile(r"\\cup(?![a-zA-Z])")
+_COLON = re.compile(r":")
+_ROW = re.compile(r"\\\\")
+_CELL = re.compile(r"&")
+_PLUS_MINUS = re.compile(r"\\(pm|mp)(?![a-zA-Z])")
+_MATRIX = re.compile(r"\\begin\{(?:[pbB]?matrix|array)\}(?:\{[lcr|]*\})?(?P<body>.*)\\end\{\w*\}", re.DOTALL)
+_PERCENT = re.compile(r"\s?(?:%|\\text\s?\{\s?(?:percent|per cent|%)\s?\}|percent|per cent)$")
+_BASED = re.compile(r"(?P<digits>[0-9A-F]+)_\{?(?:\\text\s?\{\s?)?(?P<base>\d{1,2}|[a-z]+)(?:\s?\})?\}?")
+_UPRIGHT = re.compile(r"\\text\s?\{([^{}]*)\}")
+_WORDS = re.compile(r"\(?[a-zA-Z][a-z']{2,}(?:[ -][a-zA-Z']+){0,12}\)?|\(?[A-Z]\)|[A-Z][.:]")
+_NO_WORDS = frozenset(("pi", "sin", "cos", "tan", "log", "exp", "sqrt", "inf", "infinity", "infty"))
+_NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_BASES = {word: i for i, word in enumerate(_NUMBERS)}
+_EMPTY = re.compile(r"(?:the )?empty set|no (?:real |such )?(?:solutions?|numbers?)|\\emptyset|\\\{ ?\\\}")
+
+
+def read(text: str, thousands: bool = True, depth: int = 0) -> Value:
+    """The value of a unified text; Text where nothing else fits. `thousands`: whether 1,234 is one number or two."""
+    text = text.strip()
+    if len(text) > LONGEST or depth > DEEPEST:
+        return Text(text)
+    try:
+        return _read(text, thousands, depth)
+    except Unreadable:
+        return Text(text)
+
+
+def _read(text: str, thousands: bool, depth: int) -> Value:
+    inner = partial(read, thousands=thousands, depth=depth + 1)
+    text = _AND.sub(", ", text)
+    listed = [piece for piece in split(text, _COMMA, thousands) if piece]
+    if len(listed) > 1:
+        return Many("list", tuple(map(inner, listed)))
+    if signs := relation_signs(text):
+        return related(text, signs, inner)
+    united = split(text, _UNION)
+    if len(united) > 1:
+        return _many("set", tuple(map(inner, united)))
+    if _PLUS_MINUS.search(outside(text)):
+        return Many("list", tuple(inner(_with_sign(text, sign)) for sign in "+-"))
+    if _EMPTY.fullmatch(_plain(text).lower()):
+        return Many("set", ())
+    if brackets := enclosed(text):
+        return _bracketed(*brackets, thousands=thousands, depth=depth)
+    if matrix := _MATRIX.fullmatch(text):
+        rows = [row for row in split(matrix["body"], _ROW) if row]
+        return Matrix(tuple(tuple(map(inner, split(row, _CELL))) for row in rows))
+    ratio = split(text, _COLON)
+    if len(ratio) > 1 and all(ratio):
+        return Many("ratio", tuple(map(inner, ratio)))
+    return Text(_plain(text)) if _is_words(text) else _scalar(text)
+
+
+def _with_sign(text: str, sign: str) -> str:
+    """One of the two readings of \\pm; all signs of a text change together."""
+    other = "-" if sign == "+" else "+"
+    return _PLUS_MINUS.sub(lambda found: sign if found[1] == "pm" else other, text).removeprefix("+")
+
+
+def _bracketed(opening: str, inside: str, closing: str, thousands: bool, depth: int) -> Value:
+    inner = partial(read, thousands=thousands, depth=depth + 1)
+    items = tuple(map(inner, filter(None, split(inside, _COMMA, thousands)))) if opening != "{" else ()
+    if opening == "\\{":
+        return _many("set", items)
+    if len(items) == 2 and (opening == "[" or closing == "]"):
+        return Interval(*items, (opening == "[", closing == "]"))
+    if len(items) >= 2:
+        return Many("tuple", items)
+    if opening == "(" and re.fullmatch("[a-zA-Z]", inside):
+        return Text(inside)  # the letter of a choice
+    return inner(inside)
+
+
+def _many(kind: Literal["list", "set"], items: tuple[Value, ...]) -> Many:
+    """A list within, such as `\\pm 2`, adds its items."""
+    nested = (item.items if isinstance(item, Many) and item.kind == "list" else (item,) for item in items)
+    return Many(kind, tuple(part for parts in nested for part in parts))
+
+
+def _scalar(text: str) -> Scalar:
+    if (based := _BASED.fullmatch(tight(text))) and (base := _base(based["base"])):
+        return Scalar(text, _tree(based["digits"]), base=base)
+    if _plain(text).lower() in _BASES:
+        return Scalar(text, _tree(str(_BASES[_plain(text).lower()])))
+    percent = _PERCENT.search(text)
+    body, unit = (text[: percent.start()], None) if percent else split_unit(text)
+    return Scalar(text, _tree(body), unit, percent is not None)
+
+
+def _base(text: str) -> int | None:
+    return int(text) if text.isdigit() else _BASES.get(text)
+
+
+def _tree(text: str) -> Tree | None:
+    try:
+        return expression(text)
+    except Unreadable:
+        return None
+
+
+def _plain(text: str) -> str:
+    """Words without the command that sets them upright."""
+    return " ".join(_UPRIGHT.sub(r" \1 ", text).split()) if "\\text" in text else text
+
+
+def _is_words(text: str) -> bool:
+    plain = _plain(text)
+    if plain.lower() in _NO_WORDS or plain.lower() in _BASES:
+        return False
+    return _WORDS.fullmatch(plain) is not None or (plain != text and not _UPRIGHT.sub("", text).strip(" ()"))

@@ -1,0 +1,116 @@
+r"""Whether two single values are the same: numbers by exact value, expressions as functions, units and percent signs by
+what they say."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from verl_core.rewards.mathematics.expression import Tree, Unreadable
+from verl_core.rewards.mathematics.identity import identical, value, within
+from verl_core.rewards.mathematics.symbolic import same_symbolically
+from verl_core.rewards.mathematics.text import tight
+from verl_core.rewards.mathematics.units import Unit
+from verl_core.rewards.mathematics.values import Scalar, Value
+
+ENOUGH_DIGITS = 6  # significant ones, for a decimal to stand for 1/3 or pi
+
+
+def same_scalar(gold: Scalar, answer: Scalar) -> bool:
+    """Whether the answer is the gold value. A unit or percent sign may be left out on either side; where both have a
+    unit, 100 cm are 1 m and 5 cm are not 5 m; 50% is 50 (percent) and 0.5."""
+    if tight(gold.text) == tight(answer.text):
+        return True
+    if gold.tree is None or answer.tree is None:
+        return same_symbolically(gold.text, answer.text)
+    if gold.base and answer.base and gold.base != answer.base:
+        return False
+    if gold.percent != answer.percent:
+        return _same_percentage(gold, answer)
+    if gold.unit and answer.unit and gold.unit != answer.unit:
+        if gold.unit.dimension != answer.unit.dimension:
+            return False
+        return _same(_scaled(gold.tree, gold.unit), _scaled(answer.tree, answer.unit))
+    return _same(gold.tree, answer.tree, (gold.text, answer.text))
+
+
+def same_ratio(gold: Sequence[Value], answer: Sequence[Value] | Scalar) -> bool:
+    """`3:2` is `6:4` and 3/2."""
+    one: Tree = ("num", Fraction(1), 0)
+    ours = [item.tree for item in gold if isinstance(item, Scalar)]
+    theirs = [answer.tree, one] if isinstance(answer, Scalar) else [i.tree for i in answer if isinstance(i, Scalar)]
+    if len(ours) != len(gold) or len(theirs) != len(gold):
+        return False
+    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
+    if len(pairs) != len(gold):
+        return False
+    (first_a, first_b), *rest = pairs
+    return all(_same(("product", [a, first_b]), ("product", [first_a, b])) for a, b in rest)
+
+
+def _same_percentage(gold: Scalar, answer: Scalar) -> bool:
+    assert gold.tree is not None and answer.tree is not None
+    if gold.percent:
+        return _same(gold.tree, answer.tree) or _same(_hundredth(gold.tree), answer.tree)
+    if _same(gold.tree, _hundredth(answer.tree)):
+        return True
+    return _exceeds_one(answer.tree) and _same(gold.tree, answer.tree)  # "what percent": the gold 35 for 35%
+
+
+def _same(gold: Tree, answer: Tree, texts: tuple[str, str] | None = None) -> bool:
+    try:
+        if _is_rounding(answer, gold) or _is_rounding(gold, answer):
+            return True
+        verdict = identical(gold, answer)
+    except Unreadable:
+        return False
+    if verdict is None and texts is not None:
+        return same_symbolically(*texts)
+    return verdict is True
+
+
+def _is_rounding(decimal: Tree, exact: Tree) -> bool:
+    """Whether `decimal` is a decimal literal with ENOUGH_DIGITS, and what `exact`, which has no finite decimals, rounds
+    or is cut to."""
+    sign, literal = _literal(decimal)
+    if literal is None or literal[2] < ENOUGH_DIGITS or _literal(exact)[1] is not None:
+        return False
+    step = Fraction(1, literal[1].denominator)
+    number: Fraction = sign * literal[1]
+    try:
+        wanted = value(exact)
+    except (KeyError, ZeroDivisionError):  # it has variables, or is nowhere defined
+        return False
+    endless = _is_endless(wanted) if isinstance(wanted, Fraction) else True
+    return endless and within(wanted, number, step)
+
+
+def _literal(tree: Tree) -> tuple[int, Tree | None]:
+    """(sign, the number) of a decimal literal that may have a minus before it."""
+    if tree[0] == "product" and len(tree[1]) == 2 and tree[1][0] == ("num", Fraction(-1), 0):
+        sign, tree = -1, tree[1][1]
+    else:
+        sign = 1
+    return (sign, tree) if tree[0] == "num" and tree[2] else (sign, None)
+
+
+def _is_endless(number: Fraction) -> bool:
+    rest = number.denominator
+    for prime in (2, 5):
+        while rest % prime == 0:
+            rest //= prime
+    return rest > 1
+
+
+def _exceeds_one(tree: Tree) -> bool:
+    try:
+        number = value(tree)
+    except (KeyError, ZeroDivisionError, Unreadable):
+        return False
+    return isinstance(number, Fraction) and abs(number) > 1
+
+
+def _hundredth(tree: Tree) -> Tree:
+    return ("product", [tree, ("num", Fraction(1, 100), 0)])
+
+
+def _scaled(tree: Tree, unit: Unit) -> Tree:
+    return ("product", [tree, ("num", unit.scale, 0)])

@@ -1,0 +1,46 @@
+"""Numbers as people write them in a text: signs, currency, thousands, decimals, fractions. Compared by value, in one
+canonical spelling, never as floats: they may be long. Every pattern is linear."""
+
+import re
+import unicodedata
+
+DECORATION = r"[\s*_$£€\\]*"  # what may stand before a number: spaces, bold, currency, LaTeX's \$
+SIGN = r"[-+\N{MINUS SIGN}]"
+
+_COMMA = r",|\{,\}|\\,|[\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}\N{THIN SPACE}]"  # between thousands
+_DECIMALS = r"(?:\.\d+)?|\.\d+"
+_TAIL = r"(?:/(?P<divisor>\d+))?"
+# A plain space stands between thousands only where a number is expected: `#### 1 000`, not "in 20 300 people".
+_EXPECTED = rf"[$£€]?(?P<digits>(?:\d{{1,3}}(?:(?:{_COMMA}| )\d{{3}})+(?!\d)|\d+){_DECIMALS}){_TAIL}"
+_LOOSE = rf"[$£€]?(?P<digits>(?:\d{{1,3}}(?:(?:{_COMMA})\d{{3}})+(?!\d)|\d+){_DECIMALS}){_TAIL}"
+_LEADING = re.compile(rf"{DECORATION}(?P<sign>{SIGN})?{_EXPECTED}")
+_ANYWHERE = re.compile(rf"(?:(?<![\w)])(?P<sign>{SIGN}))?{_LOOSE}")
+# A number that goes on as a calculation (5-3, 2*4, 10-3=7), a list (3,4), a time (5:30), a version (1.2.3) or a power
+# of ten (1e3) is none.
+_GOES_ON = re.compile(r"[ \t]*[-+*/^=x×÷\N{MINUS SIGN}][ \t]*[\d(.]|[,.:/]\d|[eE][-+]?\d")
+
+
+def leading_number(text: str) -> str | None:
+    """The number that `text` starts with, in canonical form; None when it goes on as something else."""
+    found = _LEADING.match(text)
+    return None if found is None or _GOES_ON.match(text, found.end()) else _canonical(found)
+
+
+def last_number(text: str) -> str | None:
+    """The last number of `text`, in canonical form."""
+    last = None
+    for last in _ANYWHERE.finditer(text):  # noqa: B007 (the last match is wanted)
+        pass
+    return None if last is None else _canonical(last)
+
+
+def _canonical(number: re.Match[str]) -> str:
+    """The number with one spelling a value: no sign but -, no commas, no idle zeros, ASCII digits."""
+    digits = "".join(
+        str(unicodedata.decimal(c)) if c != "." else c for c in number["digits"] if c == "." or c.isdecimal()
+    )
+    whole, _, decimals = digits.partition(".")
+    whole, decimals = whole.lstrip("0") or "0", decimals.rstrip("0")
+    value = f"{whole}.{decimals}" if decimals else whole
+    sign = "-" if number["sign"] in ("-", "\N{MINUS SIGN}") and value != "0" else ""
+    return f"{sign}{value}/{number['divisor']}" if number["divisor"] else f"{sign}{value}"
