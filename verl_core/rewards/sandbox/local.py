@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from typing import Any
 
-from verl_core.config.errors import EnvError, RunError
+from verl_core.config.errors import EnvError
 from verl_core.rewards.sandbox.inside import source
 from verl_core.rewards.sandbox.interpreter import FLAGS
 from verl_core.rewards.sandbox.protocol import Limits, Outcome
@@ -24,6 +24,7 @@ _READY = "print('ready')"
 class LocalSandbox(ABC):
     """What the back ends of this machine share. A back end says how the interpreter is started in it."""
 
+    parallel = 1  # there are as many scorer processes as this machine can bear
     counts_threads = False
     """Whether RLIMIT_NPROC counts this program's threads alone."""
     filter_from_inside = True
@@ -53,7 +54,7 @@ class LocalSandbox(ABC):
 
         The pipes are the stdin and stdout of `answering`; `asking` finds the numbers of its ends in sys.argv[1] (to
         read) and sys.argv[2] (to write). The outcome is that of `asking`, and when it has ended, so has `answering`.
-        Raises RunError as `run` does.
+        Raises EnvError as `run` does.
         """
         outcome = self._converse(answering, asking, stdin, limits)
         if self.complaint(outcome):
@@ -62,11 +63,11 @@ class LocalSandbox(ABC):
         return outcome
 
     def probe(self) -> None:
-        """Raises RunError with what the back end says when it cannot run the simplest program."""
+        """Raises EnvError with what the back end says when it cannot run the simplest program."""
         outcome = self._run(_READY, b"", Limits(seconds=30))
         if outcome.stdout != b"ready\n":
             what = outcome.stderr.strip() or f"{outcome.status}, exit code {outcome.exit_code}"
-            raise RunError(f"the sandbox for programs cannot be used: {what}", hint="docs/rewards/code.md: what it needs")
+            raise EnvError(f"the sandbox for programs cannot be used: {what}", hint="docs/rewards/code.md: what it needs")
 
     def _run(self, program: str, stdin: bytes, limits: Limits) -> Outcome:
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)

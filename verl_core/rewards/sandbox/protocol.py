@@ -39,7 +39,10 @@ class Outcome:
 class Sandbox(Protocol):
     """Runs Python programs that nobody trusts."""
 
+    parallel: int
+    """How many programs one scorer process should run at the same time."""
+
     def run(self, program: str, stdin: bytes, limits: Limits) -> Outcome:
         """Runs `program` as `main.py` on `stdin` until it ends or is stopped. When this returns, nothing of the program
-        is left. Raises RunError when the sandbox itself fails, which says nothing about the program."""
+        is left. Raises EnvError when the sandbox itself fails, which says nothing about the program."""
         ...
