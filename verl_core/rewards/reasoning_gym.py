@@ -8,6 +8,9 @@ from verl_core.rewards.final_answer import after_thinking, last_line, tagged
 from verl_core.rewards.reasoning_gym_tasks import PREFIX, disarm, unpacked, verifier
 from verl_core.rewards.verdict import UnusableGold
 
+_COMPARED = frozenset(["game_of_life_halting"])
+"""Tasks whose verifier takes any text for right (it compares `bool(answer)`): the answer has to be theirs."""
+
 
 def compute_score(
     data_source: str, solution_str: str, ground_truth: Any, extra_info: dict[str, Any] | None = None
@@ -26,14 +29,12 @@ def compute_score(
         raise UnusableGold(ground_truth) from e
     inside = tagged(solution_str)
     answer = inside if inside is not None else last_line(after_thinking(solution_str))
-    given = verifier(data_source.removeprefix(PREFIX), settings).score_answer(answer or None, entry)
-    score = min(max(float(given), 0.0), 1.0)
-    right = float(score == 1)
+    score, reason = _verified(data_source.removeprefix(PREFIX), settings, answer, entry)
     return {
         "score": score,
-        "acc": right,
+        "acc": float(score == 1),
         "pred": answer[:200] or None,
-        "reason": _reason(answer, score),
+        "reason": reason,
         "format": float(inside is not None),
     }
 
@@ -43,7 +44,18 @@ def warm_up() -> None:
     disarm()
 
 
-def _reason(answer: str, score: float) -> str:
+def _verified(task: str, settings: str, answer: str, entry: dict[str, Any]) -> tuple[float, str]:
+    """The score and why. A verifier that an answer makes raise has not been given what it asked for."""
+    dataset = verifier(task, settings)
+    if task in _COMPARED:
+        score = float(answer.casefold() == entry["answer"].casefold())
+    else:
+        try:
+            score = min(max(float(dataset.score_answer(answer or None, entry)), 0.0), 1.0)
+        except MemoryError:
+            raise
+        except Exception:
+            return 0.0, "nothing that the task's verifier can read"
     if score == 1:
-        return "right"
-    return "wrong" if answer else "no answer found"
+        return score, "right"
+    return score, "wrong" if answer else "no answer found"

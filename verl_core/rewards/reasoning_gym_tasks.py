@@ -39,7 +39,8 @@ def make(task: str, settings: dict[str, Any], **always: Any) -> Any:
             raise UserError(f"{task} has no setting {name!r}{question}", hint=f"its own are {', '.join(known)}")
     try:
         made = config(**settings, **always)
-        made.validate()
+        if hasattr(made, "validate"):
+            made.validate()
         return dataset(config=made)
     except (AssertionError, TypeError, ValueError) as e:
         raise UserError(f"{task} refuses its settings: {e or type(e).__name__}", hint="change --set") from e

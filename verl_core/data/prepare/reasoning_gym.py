@@ -17,6 +17,7 @@ from verl_core.rewards.reasoning_gym_tasks import EXTRA, PREFIX, make, packed
 INSTRUCTION = "Think it through first, then give the final answer, and nothing else, between <answer> and </answer>."
 OPEN = "whatever the task's verifier accepts"
 """The ground truth of a problem for which the task gives no answer of its own."""
+UNSOLVED = "Integral("  # sympy's way to say that it found no antiderivative: nothing that is read can be right
 
 
 @dataclass(frozen=True)
@@ -49,12 +50,15 @@ def prepare(wanted: Wanted) -> Prepared:
     return Prepared(made.splits, f"{made.origin} by reasoning-gym {_version()}", needs=(EXTRA,))
 
 
-def _entries(wanted: Wanted, random: Random) -> Iterator[Entry]:
+def _entries(wanted: Wanted, random: Random) -> Iterator[Entry | None]:
     options = wanted.options
     dataset = make(wanted.task, options.set, seed=random.randrange(2**31), size=max(options.count, options.test_count))
     for index in count():
         content = dataset[index]
         answer = content["answer"]
+        if UNSOLVED in str(answer):
+            yield None
+            continue
         yield Entry(content, isinstance(answer, str) and dataset.score_answer(answer.strip(), content) == 1)
 
 
