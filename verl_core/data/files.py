@@ -1,15 +1,17 @@
 """From what the user wrote under data.train_files to records: paths, folders, globs; Parquet, JSON lines, JSON; .gz."""
 
 import gzip
+import io
 import json
 from collections.abc import Iterable, Iterator
 from glob import glob, has_magic
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from verl_core.config.errors import UserError
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".json", ".json.gz")
+ROWS = 1024  # of a Parquet file in memory at once as columns
 SPLIT_PREFIXES = {"train": ("train",), "val": ("test", "val")}
 
 
@@ -37,15 +39,16 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
     """
     try:
         if path.suffix == ".parquet":
-            yield from enumerate(_read_parquet(path), start=1)
+            yield from enumerate(_parquet_rows(path), start=1)
             return
-        text = _read_text(path)
+        with _open_text(path) as file:
+            if ".jsonl" in path.suffixes:
+                yield from _json_lines(file)
+                return
+            text = file.read()
     except (OSError, EOFError, UnicodeDecodeError) as e:
         raise UserError(f"{path} cannot be read: {e}", hint="check that the file is whole; UTF-8 is expected") from e
-    if ".jsonl" in path.suffixes:
-        yield from _json_lines(text)
-    else:
-        yield from enumerate(_json_list(path, text), start=1)
+    yield from enumerate(_json_list(path, text), start=1)
 
 
 def _resolve_one(entry: str, split: str, key: str) -> list[Path]:
@@ -74,25 +77,27 @@ def _in_folder(folder: Path, split: str) -> list[Path]:
     return found
 
 
-def _read_parquet(path: Path) -> list[dict[str, Any]]:
+def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """A batch at a time, as a file's columns and its rows together need several times the memory of the rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_table(path).to_pylist()
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(ROWS):
+                yield from batch.to_pylist()
     except pa.ArrowException as e:
         raise UserError(f"{path} is not a whole Parquet file: {e}", hint="make it again with `rlx prepare NAME`") from e
 
 
-def _read_text(path: Path) -> str:
+def _open_text(path: Path) -> TextIO:
     if path.suffix == ".gz":
-        with gzip.open(path, "rt", encoding="utf-8-sig") as f:
-            return f.read()
-    return path.read_text(encoding="utf-8-sig")
+        return io.TextIOWrapper(gzip.open(path), encoding="utf-8-sig")
+    return path.open(encoding="utf-8-sig")
 
 
-def _json_lines(text: str) -> Iterator[tuple[int, Any]]:
-    for number, line in enumerate(text.split("\n"), start=1):
+def _json_lines(file: TextIO) -> Iterator[tuple[int, Any]]:
+    for number, line in enumerate(file, start=1):
         if line.strip():
             try:
                 yield number, json.loads(line)

@@ -1,6 +1,7 @@
 """From a record of a data file to a checked row with veRL's columns: what may be absent is filled in, what is broken is
 said with file, row and field."""
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -84,14 +85,18 @@ def messages_in(record: dict[str, Any], key: str) -> list[dict[str, Any]]:
             if not silent and not isinstance(message.get(part), str):
                 broken(record, f"{key}[{i}].{part}", f"is {short(message.get(part))}, not a string")
     # Parquet gives every message the keys of all messages; the absent ones are null there.
-    return [{"content": ""} | {k: v for k, v in message.items() if v is not None} for message in prompt]
+    return [_without_nulls(message) for message in prompt]
+
+
+def _without_nulls(message: dict[str, Any]) -> dict[str, Any]:
+    return {"content": "", **{k: v for k, v in message.items() if v is not None}, "role": sys.intern(message["role"])}
 
 
 def _data_source(record: dict[str, Any], key: str) -> str:
     value = present(record, key)
     if not isinstance(value, str):
         broken(record, key, f"is {short(value)}, not a string")
-    return value
+    return sys.intern(value)
 
 
 def _ground_truth(record: dict[str, Any]) -> Any:
