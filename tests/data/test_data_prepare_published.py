@@ -8,6 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from verl_core.config import catalogue, dataset_options
+from verl_core.config.compose import profile_names, resolve
+from verl_core.config.effective import effective
 from verl_core.config.errors import UserError
 from verl_core.config.schema import DataConfig
 from verl_core.data.dataset import PromptDataset
@@ -217,3 +219,21 @@ def test_one_file_is_enough_where_it_holds_everything(published, prepare, tmp_pa
     assert [file["name"] for file in told["sources"]] == ["mbpp.jsonl"] and set(told["files"]) == {"train", "test"}
     done = prepare("math", "--source", next(published("math").rglob("train*")), "--out", tmp_path / "math")
     assert done.returncode == 1 and "is one file, and math has the splits train and test" in done.stderr
+
+
+@pytest.mark.parametrize("profile", profile_names())
+def test_profiles_name_files_that_prepare_makes_in_the_form_they_learn_from(profile):
+    """In the default place; pairs where the algorithm compares answers."""
+    cfg = effective(resolve(profile).config)
+    needs = catalogue.entry("algorithm", cfg.algorithm.name).needs
+    for files in (cfg.data.train_files, cfg.data.val_files):
+        for file in [files] if isinstance(files, str) else files:
+            if file.startswith("builtin:"):
+                continue
+            root, name, split = Path(file).parent.parent, Path(file).parent.name, Path(file).stem
+            assert (str(root), split in _facts(name).rows) == ("~/data", True), file
+            assert ("pairs" in needs) == (name == "ultrafeedback")
+
+
+def _facts(name):
+    return dataset_options.facts(catalogue.entry("dataset", name))
