@@ -45,6 +45,12 @@ MARKED = [
     ("#### 42\nwait\n#### 41", "42", 0),
     ("#### Step 1\n5+37\n#### 42", "42", 1),
     ("#### 42\n#### Remark: 7 is odd", "42", 1),
+    ("#### 42 or 43", "42", 0),
+    ("#### 42, or perhaps 43", "42", 0),
+    ("#### 42, 43", "42", 0),
+    ("#### 42 and 43", "42", 0),
+    ("#### 42 (or 42.0)", "42", 1),
+    ("#### 42, in total", "42", 1),
     ("#### 42" + " and so on" * 48, "42", 1),  # 480 characters later it is still the answer
 ]
 UNMARKED = [
@@ -155,14 +161,9 @@ def test_hostile_text_takes_linear_time(text, method):
     assert time.process_time() - began < 1
 
 
-def test_embedded_task_takes_the_last_marked_number():
-    def score(text, gold="9"):
-        return show_your_work.compute_score("rlx/show-your-work", text, gold)
-
-    assert score("7+5=12\n12-3=9\n#### 9") == {"score": 1.0, "acc": 1.0, "pred": "9", "format": 1.0}
-    assert score("#### 9\n#### 8")["score"] == 0
-    assert score("9") == {"score": 0.0, "acc": 0.0, "pred": None, "format": 0.0}
-    assert score("#### -3", "-3")["score"] == 1
+def test_embedded_task_is_scored_as_gsm8k_is():
+    for text in ("7+5=12\n12-3=9\n#### 9", "#### 9\n#### 8", "9", "#### 9.5", "#### 9 or 8", "<think>#### 9"):
+        assert show_your_work.compute_score("rlx/show-your-work", text, "9") == verdict(text, "9")
     for gold in (None, "", " "):
         with pytest.raises(UnusableGold):
-            score("", gold)
+            show_your_work.compute_score("rlx/show-your-work", "", gold)

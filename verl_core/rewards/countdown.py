@@ -34,8 +34,9 @@ def compute_score(
     Raises UnusableGold for a ground truth without a target and numbers.
     """
     target, numbers = _gold(ground_truth)
-    inside = tagged(solution_str)
-    answer = inside if inside is not None else _elsewhere(solution_str)
+    shown = after_thinking(solution_str)
+    inside = tagged(shown)
+    answer = inside if inside is not None else _elsewhere(shown)
     reason = _judge(answer, target, numbers, at_most_once)
     right = float(reason == "right")
     return {
@@ -59,9 +60,8 @@ def _gold(ground_truth: Any) -> tuple[Fraction, Counter[int]]:
     return Fraction(target), Counter(numbers)
 
 
-def _elsewhere(text: str) -> str | None:
+def _elsewhere(shown: str) -> str | None:
     """The answer of a text without answer tags: the last box, else the last expression of the last line with any."""
-    shown = after_thinking(text)
     if (box := last_box(shown)) is not None:
         return box
     for line in reversed(shown.splitlines()):

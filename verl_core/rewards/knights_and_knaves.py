@@ -25,8 +25,9 @@ def compute_score(
     Raises UnusableGold for any other ground truth.
     """
     gold, knight, knave = _gold(ground_truth)
-    inside = tagged(solution_str)
-    text = inside if inside is not None else after_thinking(solution_str)
+    shown = after_thinking(solution_str)
+    inside = tagged(shown)
+    text = inside if inside is not None else shown
     said: dict[str, set[bool]] = {name: set() for name in gold}
     for name, is_knight in _statements(text, list(gold), knight, knave):
         said[name].add(is_knight)

@@ -22,10 +22,10 @@ NOTHING, SEVERAL, DENIED = "no answer found", "several answers", "says what it i
 _EITHER = f"[{LETTERS}{LETTERS.lower()}]"
 # "A dog" and "I think" are words, "A is right" and "A or B" are letters.
 _WORD = r"(?<=[AI])\s+(?!(?:is|was|or|and|nor|but|by|because|since|as|if|not|would|seems|fits|isn|wasn|can)\b)[a-z]"
-_BARE = rf"(?<![\w'’\-])[{LETTERS}](?![\w'’\-])(?!{_WORD})"
+_BARE = rf"(?<![\w'’\\\-])[{LETTERS}](?![\w'’\-])(?!{_WORD})"
 _MARKED = rf"[(\[]\s*{_EITHER}\s*[)\]]|(?<![\w'’\-]){_EITHER}\)"
 _NAMED = re.compile(rf"{_MARKED}|{_BARE}")
-_ALONE = re.compile(rf"\W*(?:(?:option|choice)\b\W*)?({_EITHER})\W*", re.IGNORECASE)
+_ALONE = re.compile(rf"[^\w\\]*(?:(?:option|choice)\b[^\w\\]*)?({_EITHER})\W*", re.IGNORECASE)
 _ITEM = re.compile(rf"\W*(?:(?:option|choice)\b\W*)?({_EITHER})[).:\]]\W*", re.IGNORECASE)
 _DENIED_BEFORE = re.compile(
     r"\b(?:not|neither|nor|never|except|cannot|without|\w+n['’]t|rather than|other than)\b", re.I

@@ -19,11 +19,20 @@ _ANYWHERE = re.compile(rf"(?:(?<![\w)])(?P<sign>{SIGN}))?{_LOOSE}")
 # of ten (1e3) is none.
 _GOES_ON = re.compile(r"[ \t]*[-+*/^=x×÷\N{MINUS SIGN}][ \t]*[\d(.]|[,.:/]\d|[eE][-+]?\d")
 
+# "42 or 43" and "42, 43" settle on none; "42 (or 42.0)" does.
+_ANOTHER = re.compile(
+    rf"(?:[^\n\d]{{0,40}}\bor\b[^\n\d]{{0,40}}?|[ \t]*[,;][ \t]+|[ \t]*,?[ \t]+and[ \t]+)(?P<sign>{SIGN})?{_LOOSE}"
+)
+
 
 def leading_number(text: str) -> str | None:
-    """The number that `text` starts with, in canonical form; None when it goes on as something else."""
+    """The number that `text` starts with, in canonical form; None when it goes on as something else, or with another
+    number to choose from."""
     found = _LEADING.match(text)
-    return None if found is None or _GOES_ON.match(text, found.end()) else _canonical(found)
+    if found is None or _GOES_ON.match(text, found.end()):
+        return None
+    number, another = _canonical(found), _ANOTHER.match(text, found.end())
+    return None if another and _canonical(another) != number else number
 
 
 def last_number(text: str) -> str | None:

@@ -27,8 +27,9 @@ def compute_score(
         entry, settings = unpacked(kept["entry"]), json.dumps(kept["settings"], sort_keys=True)
     except (KeyError, TypeError, ValueError) as e:
         raise UnusableGold(ground_truth) from e
-    inside = tagged(solution_str)
-    answer = inside if inside is not None else last_line(after_thinking(solution_str))
+    shown = after_thinking(solution_str)
+    inside = tagged(shown)
+    answer = inside if inside is not None else last_line(shown)
     score, reason = _verified(data_source.removeprefix(PREFIX), settings, answer, entry)
     return {
         "score": score,
