@@ -1,7 +1,7 @@
 """The options that one data set alone takes, from the words of the command line to its dataclass.
 
 A field `max_numbers: int` is `--max-numbers 4`, a `bool` is `--strict` or `--no-strict`, a `dict` takes
-`--map prompt=question,ground_truth=answer` and may stand several times.
+`--map prompt=question,ground_truth=answer` and may stand several times, with texts or values as YAML has them.
 """
 
 import dataclasses
@@ -25,13 +25,12 @@ def find(name: str) -> tuple[catalogue.Entry, str]:
     family, colon, task = name.partition(":")
     entry = catalogue.entry("dataset", family)
     tasks = facts(entry).tasks
-    if bool(tasks) != bool(task):
+    if bool(tasks) != bool(task) or (colon and not task):
         raise UserError(f"{name} is no data set", f"write `rlx prepare {family}{':TASK' if tasks else ''}`")
     if task and task not in tasks:
         near = difflib.get_close_matches(task, tasks, n=3)
         question = f"; did you mean {' or '.join(near)}?" if near else ""
         raise UserError(f"{family} has no task {task!r}{question}", f"its tasks are {', '.join(tasks)}")
-    assert task or not colon
     return entry, task
 
 
@@ -116,9 +115,9 @@ def _scalar(flag: str, value: str) -> Any:
 
 
 def _mapping(flag: str, text: str, tp: Any) -> dict[str, Any]:
-    """`a=b,c=d`; a value in double quotes may hold commas."""
+    """`a=b,c=d`: a comma parts where the next KEY= follows, so that a value may hold others."""
     found = {}
-    for part in re.findall(r'(?:[^,"]|"[^"]*")+', text):
+    for part in re.split(r",(?=[\w.-]+=)", text):
         key, equals, value = part.partition("=")
         if not equals or not key.strip():
             raise UserError(f"{flag} {part!r} is not KEY=VALUE", f"{flag} key=value,other=value")
