@@ -34,5 +34,5 @@ def _shapes(file: Path) -> dict[str, list[int]]:
         with file.open("rb") as opened:
             header = json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
         return {name: tensor["shape"] for name, tensor in header.items() if name != "__metadata__"}
-    except (OSError, ValueError, KeyError, TypeError, MemoryError, OverflowError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError, OverflowError) as error:
         raise UserError(f"{file} cannot be read: {error}", "copy the folder again") from error
