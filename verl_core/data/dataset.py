@@ -11,14 +11,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 from verl_core.config.errors import UserError
 from verl_core.config.schema import DataConfig
-from verl_core.data.builtin import builtin_rows, is_builtin
-from verl_core.data.files import read_records, resolve
 from verl_core.data.lengths import token_bound, truncate
-from verl_core.data.rows import BrokenRow, RawRow, number_at, parse_row, raise_for, refuse_media
+from verl_core.data.reading import COLUMNS, Form, Rows, Split, read_rows
+from verl_core.data.rows import RawRow, raise_for
 from verl_core.data.sources import Files, Part, Source, sources_of
 
 log = logging.getLogger(__name__)
@@ -54,16 +53,21 @@ class PromptDataset:
     """
 
     what = "prompts"
-    columns = "data_source, prompt, reward_model.ground_truth"
-    """What its rows are called, and have, in messages."""
+    """What its rows are called in messages."""
+    form: Form = "prompts"
 
-    def __init__(self, files: Files, cfg: DataConfig, tokenizer: Any, split: Literal["train", "val"], seed: int):
+    def __init__(
+        self, files: Files, cfg: DataConfig, tokenizer: Any, split: Split, seed: int, read: Rows | None = None
+    ):
+        """`read`: what `read_rows` gave for these files, whose broken rows are left out instead of refused."""
         self.cfg, self.tokenizer, self.split = cfg, tokenizer, split
         check_template(tokenizer)
         self._bound = token_bound(tokenizer)
         self._sources = sources_of(files, cfg, split)
-        self._difficulty = array("d")
-        self._raw, self._begins = self._read(seed)
+        if read is None:
+            read = read_rows(self._sources, self.form, cfg, split, seed)
+            raise_for(read.broken, "broken rows", hint=f"the columns are {COLUMNS[self.form]}; see docs/data.md")
+        self._raw, self._begins, self._difficulty = read.rows, read.begins, read.difficulty
         self._ids: dict[int, array[int]] = {}
         self.indexes = self._choose(seed)
         self.removed = 0
@@ -124,13 +128,6 @@ class PromptDataset:
 
     # --- what a data set of another form has of its own --------------------------------------------------------------
 
-    def _parse(self, record: Any, file: str, row: int) -> RawRow:
-        """Raises BrokenRow."""
-        return parse_row(record, file, row, self.cfg.prompt_key, self.cfg.reward_fn_key)
-
-    def _builtin(self, path: str, seed: int) -> list[dict[str, Any]]:
-        return builtin_rows(path, "train" if self.split == "train" else "test", seed)
-
     def _content(self, r: RawRow) -> list[Any]:
         return [r.messages, r.data_source, r.ground_truth, r.extra_info]
 
@@ -159,35 +156,6 @@ class PromptDataset:
         self._tokenise(texts)
 
     # ----------------------------------------------------------------------------------------------------------------
-
-    def _read(self, seed: int) -> tuple[list[RawRow], list[int]]:
-        """All rows, and the index at which each source's begin."""
-        rows: list[RawRow] = []
-        begins: list[int] = []
-        broken: list[tuple[str, int, str]] = []
-        graded = self.cfg.curriculum.by if self.split == "train" else None
-        for source in self._sources:
-            begins.append(len(rows))
-            for file, number, record in self._records(source, seed):
-                refuse_media(record, file, number)
-                try:
-                    rows.append(self._parse(record, file, number))
-                    if graded is not None:
-                        self._difficulty.append(number_at(record, graded))
-                except BrokenRow as e:
-                    broken.append((file, number, str(e)))
-        raise_for(broken, "broken rows", hint=f"the columns are {self.columns}; see docs/data.md")
-        return rows, begins
-
-    def _records(self, source: Source, seed: int) -> Iterable[tuple[str, int, Any]]:
-        for entry in source.files:
-            if is_builtin(entry):
-                for number, record in enumerate(self._builtin(entry, seed), start=1):
-                    yield entry, number, record
-            else:
-                for path in resolve(entry, self.split, source.key):
-                    for number, record in read_records(path):
-                        yield str(path), number, record
 
     def _choose(self, seed: int) -> list[int]:
         """The rows that max_samples leaves, in file order."""

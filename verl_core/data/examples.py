@@ -4,33 +4,21 @@ single answers with a label."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, Literal
+from typing import Any
 
 from verl_core.batch import Segment, Trajectory
 from verl_core.config.schema import DataConfig
-from verl_core.data.builtin import builtin_pairs
 from verl_core.data.conversation import Encoded, Rendered, Template, Unmaskable
 from verl_core.data.dataset import PromptDataset, PromptRow
-from verl_core.data.example_rows import ExampleRow, comparison, demonstration, pair
+from verl_core.data.example_rows import ExampleRow
 from verl_core.data.lengths import truncate
-from verl_core.data.rows import RawRow, as_object, raise_for
+from verl_core.data.reading import Form, Rows, Split
+from verl_core.data.rows import RawRow, raise_for
 from verl_core.data.sources import Files
 
 log = logging.getLogger(__name__)
-
-Form = Literal["demonstrations", "pairs", "labels"]
-PARSERS: dict[Form, Callable[[dict[str, Any], str, int, DataConfig], ExampleRow]] = {
-    "demonstrations": demonstration,
-    "pairs": pair,
-    "labels": comparison,
-}
-COLUMNS: dict[Form, str] = {
-    "demonstrations": "messages, or prompt and extra_info.answer",
-    "pairs": "prompt, chosen and rejected",
-    "labels": "prompt, completion and label, or prompt, chosen and rejected",
-}
 
 
 class ExampleDataset(PromptDataset):
@@ -48,14 +36,15 @@ class ExampleDataset(PromptDataset):
         files: Files,
         cfg: DataConfig,
         tokenizer: Any,
-        split: Literal["train", "val"],
+        split: Split,
         seed: int,
         form: Form,
+        read: Rows | None = None,
     ):
-        self.form, self.columns = form, COLUMNS[form]
+        self.form = form
         self.template = Template(tokenizer, cfg.apply_chat_template_kwargs)
         self._examples: dict[int, list[Encoded]] = {}
-        super().__init__(files, cfg, tokenizer, split, seed)
+        super().__init__(files, cfg, tokenizer, split, seed, read)
         same = [i for i in self.indexes if self._example(i).says_nothing]
         if same:
             r = self._example(same[0])
@@ -107,14 +96,6 @@ class ExampleDataset(PromptDataset):
         return max(sum(m["role"] == "assistant" for m in answer.turns) for answer in self._example(index).answers)
 
     # --- in place of the prompts' -----------------------------------------------------------------------------------
-
-    def _parse(self, record: Any, file: str, row: int) -> RawRow:
-        return PARSERS[self.form](as_object(record), file, row, self.cfg)
-
-    def _builtin(self, path: str, seed: int) -> list[dict[str, Any]]:
-        if self.form == "demonstrations":
-            return super()._builtin(path, seed)
-        return builtin_pairs(path, "train" if self.split == "train" else "test", seed)
 
     def _content(self, r: RawRow) -> list[Any]:
         assert isinstance(r, ExampleRow)
