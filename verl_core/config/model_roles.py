@@ -42,6 +42,11 @@ def frozen_paths(config: RlxConfig) -> dict[str, str]:
     }
 
 
+def shares_prompts(config: RlxConfig, role: str) -> bool:
+    """Whether the role computes once what answers to a prompt begin with; conversations are scored one by one."""
+    return config.actor.share_prompt and role != SCORING
+
+
 def trains_process_rewards(config: RlxConfig) -> bool:
     """Whether a language model learns beside the actor what single tokens are worth."""
     return "process_rewards" in entry("algorithm", config.algorithm.name).needs

@@ -20,7 +20,7 @@ from verl_core.config.effective import (
     trained_roles,
     uses_rollout,
 )
-from verl_core.config.model_roles import role_settings
+from verl_core.config.model_roles import role_settings, shares_prompts
 from verl_core.config.prompt_files import training_files
 from verl_core.config.schema import FilterGroupsConfig, RlxConfig
 from verl_core.controller import parity
@@ -176,7 +176,7 @@ class Run:
         self.accounts = Accounts(list(roles.values()), pools)
         for role in self.accounts.roles:
             role.costs = costs_of(c, role.name, self.generation.model_folder)
-            role.share_prompt = c.actor.share_prompt
+            role.share_prompt = shares_prompts(c, role.name)
         self.profiler = Profiler(c.trainer, pools, self.run_dir)
         trained = [roles[name] for name in trained_roles(c)]
         for role in trained:

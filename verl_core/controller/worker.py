@@ -20,7 +20,14 @@ from verl_core.checkpoint.huggingface import save_huggingface_files
 from verl_core.checkpoint.reference import REFERENCE, load_reference, save_reference
 from verl_core.config.effective import learner, uses_reference
 from verl_core.config.errors import MachineError
-from verl_core.config.model_roles import SCORING, frozen, model_of, role_settings, trains_process_rewards
+from verl_core.config.model_roles import (
+    SCORING,
+    frozen,
+    model_of,
+    role_settings,
+    shares_prompts,
+    trains_process_rewards,
+)
 from verl_core.config.schema import FsdpConfig, RlxConfig
 from verl_core.config.user_module import declare_module
 from verl_core.controller import addresses
@@ -128,7 +135,7 @@ class Worker:
             micro=MicroBatching(settings.ppo_micro_batch_size_per_gpu, settings.ppo_max_token_len_per_gpu),
             seed=c.trainer.seed,
             weights=never_trained or not self.blank,
-            share_prompt=c.actor.share_prompt and role != SCORING,  # every conversation is scored as a whole
+            share_prompt=shares_prompts(c, role),
         )
 
     @property

@@ -165,6 +165,8 @@ class Dispatcher:
         """The verdicts that a process has sent, and its end."""
         scores, gone = scorer.read()
         for elapsed, *fields in scores:
+            if not scorer.tasks:  # it has gone on to answers that were taken away when its own took very long
+                break
             task, verdict = scorer.tasks[0], Verdict(*fields)
             self._work.measured(task.request.data_source, elapsed)
             if len(task.verdicts) + 1 == self._parts:
