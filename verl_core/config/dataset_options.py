@@ -9,6 +9,7 @@ import difflib
 import re
 import typing
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from verl_core.config import catalogue, yaml_text
@@ -46,9 +47,20 @@ def folder(name: str, options: Any) -> str:
     return "/".join(filter(None, (*name.split(":"), own)))
 
 
+def maker(file: str) -> str | None:
+    """The NAME or NAME:TASK with which `rlx prepare` makes a file in its default place; None for a file elsewhere."""
+    parts = Path(file).parts
+    for name in catalogue.names("dataset"):
+        if name in parts:
+            task = next((task for task in facts(catalogue.entry("dataset", name)).tasks if task in parts), None)
+            return f"{name}:{task}" if task else name
+    return None
+
+
 def read(name: str, words: Sequence[str]) -> Any:
     """The data set's own options from `--name value` words, or None where it has none. Raises UserError for an option
-    that it lacks, with those that it has, and for a value that does not fit."""
+    that it lacks, with those that it has, and for a value that does not fit; the dataclass may have a `check()` of its
+    own, which raises it too."""
     options = facts(find(name)[0]).options
     known = fields_of(options) if options else {}
     given: dict[str, Any] = {}
@@ -72,6 +84,8 @@ def read(name: str, words: Sequence[str]) -> Any:
     if problems:
         said = (f"{_flag(p.path)} {p.value!r}: {p.text}" for p in problems)
         raise UserError("; ".join(said), "`rlx prepare --list` shows the options of every data set")
+    if check := getattr(built, "check", None):
+        check()
     return built
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from verl_core.config.custom_data import CustomOptions
 from verl_core.config.generated_data import CountdownOptions, KnightsAndKnavesOptions, ReasoningGymOptions
 from verl_core.config.reasoning_gym_tasks import TASKS
 from verl_core.config.registry import register
@@ -154,6 +155,12 @@ def register_datasets() -> None:
             tasks=TASKS,
             extras=("reasoning-gym",),
         ),
+    )
+    _dataset(
+        "custom",
+        "custom",
+        "Your own jsonl, JSON, Parquet or CSV file, by a map of its columns.",
+        DatasetFacts({}, "yours", options=CustomOptions),
     )
 
 

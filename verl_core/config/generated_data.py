@@ -19,7 +19,8 @@ class GeneratedOptions:
     seed: int = 0
     """The same seed and options give the same problems."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raises UserError for values that do not fit each other."""
         at_least(self, count=1, test_count=1, seed=0)
 
 
@@ -33,8 +34,9 @@ class CountdownOptions(GeneratedOptions):
     min_target: int = 10
     max_target: int = 99
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Raises UserError for values that do not fit each other."""
+        super().check()
         at_least(self, min_numbers=2, max_numbers=self.min_numbers, max_number=1, min_target=1)
         at_least(self, max_target=self.min_target)
         at_most(self, max_numbers=10)
@@ -47,8 +49,9 @@ class KnightsAndKnavesOptions(GeneratedOptions):
     depth: int = 2
     """Nesting of what is said: 1 says of one person what they are, 2 joins two such claims, and so on."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def check(self) -> None:
+        """Raises UserError for values that do not fit each other."""
+        super().check()
         at_least(self, min_people=2, max_people=self.min_people, depth=1)
         at_most(self, max_people=MOST_PEOPLE, depth=4)
 
