@@ -9,7 +9,7 @@ from typing import Any
 
 from rlx import rundir, ui
 from rlx.env import interpreter, launch, manager
-from verl_core.config.catalogue import names
+from verl_core.config import dataset_options
 from verl_core.config.compose import Resolved
 from verl_core.config.effective import (
     effective,
@@ -172,7 +172,7 @@ def _absent(config: RlxConfig) -> Iterator[str]:
     for key, files in prompt_files(config.data).items():
         for file in files:
             if not file.startswith("builtin:") and not _exists(file):
-                made = next((name for name in names("dataset") if name in Path(file).parts), None)
+                made = dataset_options.maker(file)
                 yield f"{key}: {file} is not there" + (f"; `rlx prepare {made}` makes it" if made else "")
     for key, path in {"model.path": config.model.path, **frozen_paths(config)}.items():
         if not path.startswith("builtin:") and not Path(path).expanduser().exists():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rlx import run_records, ui
 from rlx.arguments import is_deletion
-from verl_core.config import catalogue
+from verl_core.config import catalogue, dataset_options
 from verl_core.config.compose import profile_names
 from verl_core.config.errors import UserError
 from verl_core.config.files import path_fault, user_path
@@ -56,9 +56,10 @@ def prompts(name: str) -> str:
     path = user_path(name, "--data")
     if name.startswith("builtin:") or path.exists() or any(sign in name for sign in "*?["):
         return name
-    if name not in catalogue.names("dataset"):
-        raise UserError(f"--data {name} does not exist", f"a file, or one of {', '.join(catalogue.names('dataset'))}")
-    folder = Path("~/data").expanduser() / name
+    if name.partition(":")[0] not in (known := catalogue.names("dataset")):
+        raise UserError(f"--data {name} does not exist", f"a file, or one of {', '.join(known)}")
+    dataset_options.find(name)
+    folder = Path("~/data").expanduser() / dataset_options.folder(name, None)
     if not folder.is_dir():
         raise UserError(f"--data {name}: it is not prepared, there is no {folder}", f"rlx prepare {name}")
     return str(folder)

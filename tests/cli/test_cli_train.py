@@ -31,8 +31,9 @@ def started(*overrides: str, resume: bool = False) -> Path:
 
 
 def test_data_that_prepare_does_not_know_is_only_said_to_be_absent(rlx, tmp_path):
-    said = rlx("train", "math-grpo", "--dry-run", env={"HOME": str(tmp_path)}).stderr
-    assert "data.train_files: ~/data/math/train.parquet is not there\n" in said
+    own = "data.train_files=~/data/mine/train.parquet"
+    said = rlx("train", "math-grpo", own, "--dry-run", env={"HOME": str(tmp_path)}).stderr
+    assert "data.train_files: ~/data/mine/train.parquet is not there\n" in said
 
 
 @pytest.mark.parametrize("key", ["model.path", "distillation.teacher_models.qwen-7b.model_path"])

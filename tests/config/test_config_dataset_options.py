@@ -27,6 +27,7 @@ def data_set(monkeypatch):
     family = catalogue.Entry("dataset", "family", options=DatasetFacts({}, "MIT", tasks=("chess", "checkers")))
     known = {"mine": entry, "family": family}
     monkeypatch.setattr(catalogue, "entry", lambda kind, name: known[name])
+    monkeypatch.setattr(catalogue, "names", lambda kind: list(known))
 
 
 @pytest.mark.parametrize(
@@ -85,3 +86,16 @@ def test_every_option_is_described_with_its_default():
     assert (
         told["--count"] == "a whole number (10)" and told["--map"] == "a mapping" and told["--text"] == "text or null"
     )
+
+
+@pytest.mark.parametrize(
+    ("file", "expected"),
+    [
+        ("~/data/mine/train.parquet", "mine"),
+        ("~/data/family/chess/test.parquet", "family:chess"),
+        ("~/data/family/other/test.parquet", "family"),
+        ("/elsewhere/train.parquet", None),
+    ],
+)
+def test_who_makes_a_file(file, expected):
+    assert dataset_options.maker(file) == expected
