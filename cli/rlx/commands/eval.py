@@ -21,6 +21,7 @@ from verl_core.config.compose import PROJECT_FILE, Resolved, resolve
 from verl_core.config.effective import extras
 from verl_core.config.errors import EnvError, UserError
 from verl_core.config.files import cache_dir
+from verl_core.config.prepared_data import needs
 from verl_core.config.schema import RlxConfig
 
 JOB = "verl_core.controller.eval_job"
@@ -80,7 +81,8 @@ def evaluate(
     options += [word for each in files for word in jobs.options(data=each)]
     options += jobs.options(seed=seed, out=out, json=as_json)
     uses_gpu = resolved.config.trainer.device != "cpu"
-    jobs.become(JOB, [*sources, *options, *(["-v"] if verbose else [])], extras(configs[0]), uses_gpu=uses_gpu)
+    wanted = sorted({*extras(configs[0]), *needs(files)})
+    jobs.become(JOB, [*sources, *options, *(["-v"] if verbose else [])], wanted, uses_gpu=uses_gpu)
 
 
 def _settings(
