@@ -90,7 +90,7 @@ def _worked(node: ast.expr, named: Any, number: Any, depth: int = 0) -> Any:
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
             return inner(operand)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            return inner(left) ** _exponent(inner(right))
+            return _power(inner(left), inner(right))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             return _OPERATORS[type(op)](inner(left), _shift(op, inner(right)))
         case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name in _FUNCTIONS:
@@ -100,10 +100,16 @@ def _worked(node: ast.expr, named: Any, number: Any, depth: int = 0) -> Any:
     raise NotFormula(f"{type(node).__name__} is no part of a formula")
 
 
-def _exponent(value: Any) -> Any:
-    if getattr(value, "is_number", True) and not abs(value) <= MAX_EXPONENT:
+def _power(base: Any, exponent: Any) -> Any:
+    if _is_number(exponent) and not abs(exponent) <= MAX_EXPONENT:
         raise NotFormula("too large an exponent")
-    return value
+    if _is_number(base) and not abs(base) < 10**MAX_DIGITS:
+        raise NotFormula("too large a number")
+    return base**exponent
+
+
+def _is_number(value: Any) -> bool:
+    return getattr(value, "is_number", True)  # Python's own are, and have no such attribute
 
 
 def _shift(op: ast.operator, value: Any) -> Any:
