@@ -28,6 +28,7 @@ from verl_core.config.no_effect import idle_keys
 from verl_core.config.preference_checks import preference_faults
 from verl_core.config.ranges import VLLM_LORA_RANK, VLLM_TEMPERATURES
 from verl_core.config.rollout_correction import rejections_of, weights_of
+from verl_core.config.sandbox_checks import sandbox_faults
 from verl_core.config.schema import PoolConfig, RlxConfig
 from verl_core.config.weight_checks import weight_faults
 
@@ -67,6 +68,7 @@ def check(config: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]) 
         *(_rollout(said, e) if uses_rollout(e) else ()),
         *(model_reward_faults(said, e) if uses_rollout(e) else ()),
         *_reward(said, e),
+        *sandbox_faults(said, e),
         *_parallel(said, e),
         *_adapter(said, e),
     ]

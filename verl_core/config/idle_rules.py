@@ -20,6 +20,7 @@ from verl_core.config.idle_rule_kinds import (
 from verl_core.config.loss_terms import FULL_KL
 from verl_core.config.model_roles import estimates_advantages, scores_by_model, teachers, trains_process_rewards
 from verl_core.config.preferences import prefers
+from verl_core.config.sandbox_checks import runs_programs, runs_remotely
 from verl_core.config.schema import RlxConfig, ValKwargs
 from verl_core.config.schema_distillation import FORWARD_TOPK
 
@@ -339,6 +340,23 @@ RULES = [
         lambda c: c.reward.judge.engine is not None,
         "reward.judge.engine=null and reward.judge.url",
     ),
+    Rule(
+        ("reward.sandbox.",),
+        lambda c: c.reward.custom_reward_function.path is not None and not runs_programs(c),
+        "reward.scorers={task: 1, code: 1} or another that names the rule code",
+        also=("reward.custom_reward_function.path",),
+    ),
+    Rule(
+        tuple(f"reward.sandbox.{key}" for key in ("url", "max_concurrent", "retries")),
+        lambda c: c.reward.sandbox.type not in ("auto", "remote"),
+        "reward.sandbox.type=remote",
+    ),
+    Rule(
+        ("reward.sandbox.max_concurrent", "reward.sandbox.retries"),
+        lambda c: c.reward.sandbox.url is None,
+        "reward.sandbox.url",
+    ),
+    Rule(("reward.sandbox.tmp_mb",), lambda c: runs_remotely(c.reward.sandbox), "reward.sandbox.type=bubblewrap"),
     Rule(("warmup.",), lambda c: not c.model.path.startswith("builtin:"), "model.path=builtin:NAME"),
     Rule(
         ("trainer.total_epochs",),

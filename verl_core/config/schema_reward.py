@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from verl_core.config.schema_reward_models import JudgeConfig, RewardModelConfig
+from verl_core.config.schema_sandbox import SandboxConfig
 
 
 @dataclass
@@ -70,3 +71,5 @@ class RewardConfig:
     """A frozen reward model; the part `reward_model` of `scorers`."""
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     """A language model that judges answers; the part `judge` of `scorers`."""
+    sandbox: SandboxConfig = field(default_factory=SandboxConfig)
+    """Where the rule `code` runs programs."""

@@ -11,9 +11,10 @@ class SandboxConfig:
     which can read and write what this user can, and is never taken unasked; remote: a SandboxFusion server."""
     run_timeout_s: float = 4.0
     """Wall-clock and CPU limit of one run of a program, seconds (> 0)."""
-    timeout_s: float = 8.0
-    """Wall-clock limit of all runs of one answer, seconds (> 0), below reward.timeout_s; tests beyond it are failed."""
-    memory_mb: int = 512
+    timeout_s: float | None = None
+    """Wall-clock limit of all runs of one answer, seconds (> 0, below reward.timeout_s); tests that are left then have
+    failed. null: four fifths of reward.timeout_s."""
+    memory_mb: int = 1024
     """Memory of one run, MiB (in [64, 1048576])."""
     output_kb: int = 4096
     """What one run may print, KiB (in [1, 1048576])."""

@@ -59,6 +59,15 @@ def register_scorers() -> None:
         doc="1 when the answer settles on the gold letter, or on that option's words.",
     )
     _rule(
+        (
+            *("code", "mbpp", "google-research-datasets/mbpp", "humaneval", "openai/openai_humaneval"),
+            *("apps", "codecontests", "codeforces", "taco", "livecodebench*"),
+        ),
+        where="verl_core.rewards.code:compute_score",
+        keywords=("partial",),
+        doc="1 when a program passes all tests, in reward.sandbox; partial: the share of tests.",
+    )
+    _rule(
         ("qa", "searchR1_*"),
         where="verl_core.rewards.qa:compute_score",
         doc="1 when a short answer is one of the gold answers, by SQuAD's normalisation.",

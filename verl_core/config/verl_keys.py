@@ -53,6 +53,11 @@ RENAMED = {
     "reward_model.micro_batch_size_per_gpu": "reward.reward_model.micro_batch_size_per_gpu",
     "reward_model.forward_max_token_len_per_gpu": "reward.reward_model.max_token_len_per_gpu",
     "reward_model.max_length": "reward.reward_model.max_length",
+    **{
+        f"{section}.{old}": f"reward.sandbox.{new}"
+        for section in ("reward.sandbox_fusion", "sandbox_fusion")
+        for old, new in (("url", "url"), ("max_concurrent", "max_concurrent"), ("memory_limit_mb", "memory_mb"))
+    },
     "ray_kwargs.ray_init.address": "cluster.ray_address",
     "global_profiler.steps": "trainer.profile_steps",
     "actor.profiler.ranks": "trainer.profile_ranks",
@@ -139,10 +144,8 @@ SUBTREES = {
     "critic.model.fsdp_config": "set critic.fsdp_config",
     "reward.reward_manager": "set reward.custom_reward_function.path",
     "reward.reward_model.rollout": _SCORES_BY_PASS,
-    "reward.sandbox_fusion": "not built",
     "reward_model.rollout": _SCORES_BY_PASS,
     "reward_model": "the reward model's keys are those of reward.reward_model; see docs/rewards/models.md",
-    "sandbox_fusion": "not built",
     "transfer_queue": "rlx needs no transfer queue",
     "trainer.npu_profile": _PROFILE,
     "async_training": "asynchronous modes are not built yet; trainer.mode chooses one",

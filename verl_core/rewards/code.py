@@ -56,13 +56,19 @@ def compute_score(
     Raises UnusableGold for a ground truth that is in neither form, and EnvError or RunError where there is no sandbox.
     """
     gold = _Gold.read(ground_truth)
-    config = sandbox or SandboxConfig()
+    config = sandbox or SandboxConfig(timeout_s=8.0)
     program = program_of(solution_str)
     if not program.strip():
         return _verdict([False] * gold.n_tests, program, "no program found", partial)
+    assert config.timeout_s is not None  # the pool fills it in
     run = _Run(sandbox_of(config), limits_of(config), time.monotonic() + config.timeout_s, partial)
     passed, reason = run.judge(gold, f"{gold.preamble}\n{program}" if gold.preamble else program)
     return _verdict(passed, program, "right" if all(passed) else reason, partial)
+
+
+def warm_up(sandbox: SandboxConfig) -> None:
+    """Finds the sandbox and runs a program in it. Raises EnvError where that is not possible."""
+    sandbox_of(sandbox)
 
 
 def program_of(answer: str) -> str:

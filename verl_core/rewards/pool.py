@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from verl_core.config.errors import UserError
 from verl_core.config.schema import RewardConfig
+from verl_core.config.schema_sandbox import SandboxConfig
 from verl_core.rewards.dispatcher import Dispatcher
 from verl_core.rewards.registry import TASK, Part, Setup, check_signature, check_values, default_scorer
 from verl_core.rewards.verdict import ScoreRequest, Verdict
@@ -38,6 +40,7 @@ class ScorerPool:
             sys_path=tuple(sys.path),
             cpu_s=cfg.cpu_s,
             memory_mb=cfg.memory_mb,
+            sandbox=_share_of_sandbox(cfg),
         )
         self._checked: set[str] = set()
         self._dispatcher = Dispatcher(self._setup, cfg.num_workers, cfg.timeout_s, cfg.max_queue)
@@ -82,6 +85,15 @@ class ScorerPool:
                     check_signature(default_scorer(name), part.keywords, f"the reward of {name}")
                     check_values(default_scorer(name), part.keywords, f"the reward of {name}")
             self._checked.add(source)
+
+
+def _share_of_sandbox(cfg: RewardConfig) -> SandboxConfig:
+    """What one scorer process may ask of the sandbox."""
+    return replace(
+        cfg.sandbox,
+        timeout_s=cfg.sandbox.timeout_s or 0.8 * cfg.timeout_s,
+        max_concurrent=max(1, cfg.sandbox.max_concurrent // cfg.num_workers),
+    )
 
 
 def _pickled(scorer: Callable[..., Any]) -> bytes:

@@ -12,6 +12,7 @@ from typing import Any
 
 from verl_core.config import catalogue
 from verl_core.config.errors import UserError
+from verl_core.config.schema_sandbox import SandboxConfig
 from verl_core.config.scorers import scorer_of
 from verl_core.config.typed import Problem, build, show
 from verl_core.config.user_code import describe, import_file
@@ -45,6 +46,8 @@ class Setup:
     sys_path: tuple[str, ...] = ()
     cpu_s: float | None = None
     memory_mb: int | None = None
+    sandbox: SandboxConfig = field(default_factory=SandboxConfig)
+    """For built-in rules that take `sandbox`."""
 
     @property
     def own(self) -> bool:
@@ -61,7 +64,7 @@ def rule_finder(setup: Setup) -> Callable[[str], list[Scorer]]:
 
     @cache
     def find(data_source: str) -> list[Scorer]:
-        return [_rule(part, data_source, task) for part in setup.parts]
+        return [_rule(part, data_source, task, setup.sandbox) for part in setup.parts]
 
     return find
 
@@ -86,21 +89,23 @@ def _own_rule(setup: Setup) -> tuple[Scorer, str]:
     return rule, where
 
 
-def _rule(part: Part, data_source: str, task: tuple[Scorer, str] | None) -> Scorer:
+def _rule(part: Part, data_source: str, task: tuple[Scorer, str] | None, sandbox: SandboxConfig) -> Scorer:
     if part.name == TASK and task is not None:
         return partial(task[0], **part.keywords)
     name = data_source if part.name == TASK else part.name
     rule = default_scorer(name)
     check_signature(rule, part.keywords, f"the reward of {name}")
-    return partial(rule, **part.keywords)
+    given = {"sandbox": sandbox} if "sandbox" in inspect.signature(rule).parameters else {}
+    return partial(rule, **part.keywords, **given)
 
 
 def warm_up(rule: Scorer) -> None:
-    """Calls `warm_up()` of a built-in rule's module, if it has one: the place for imports that take long, which then
-    cost no answer its time. Raises UserError where a library is missing."""
+    """Calls `warm_up()` of a built-in rule's module, if it has one, with the sandbox where the rule takes it: the place
+    for what takes long, which then costs no answer its time. Raises UserError where a library is missing, EnvError
+    where there is no sandbox."""
     module = sys.modules.get(getattr(getattr(rule, "func", rule), "__module__", ""))
     if module is not None and module.__name__.startswith("verl_core.") and hasattr(module, "warm_up"):
-        module.warm_up()
+        module.warm_up(*(value for name, value in getattr(rule, "keywords", {}).items() if name == "sandbox"))
 
 
 @cache

@@ -66,7 +66,9 @@ def judge_calls(sandbox: Sandbox, program: str, calls: Sequence[Call], limits: L
     return Judged([ok and name is None for ok in passed], outcome, name)
 
 
-def judge_tests(sandbox: Any, program: str, tests: Sequence[str], setup: str, entry_point: str, limits: Limits) -> Judged:
+def judge_tests(
+    sandbox: Any, program: str, tests: Sequence[str], setup: str, entry_point: str, limits: Limits
+) -> Judged:
     """Runs the tests in one sandbox and the program in another. `sandbox` is a LocalSandbox."""
     task = {
         "program": program,

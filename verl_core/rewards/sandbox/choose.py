@@ -3,6 +3,7 @@
 from functools import cache
 
 from verl_core.config.errors import EnvError
+from verl_core.config.sandbox_checks import runs_remotely
 from verl_core.config.schema_sandbox import SandboxConfig
 from verl_core.rewards.sandbox.bubblewrap import Bubblewrap
 from verl_core.rewards.sandbox.local import LocalSandbox
@@ -17,7 +18,7 @@ _LOCAL: dict[str, type[LocalSandbox]] = {"bubblewrap": Bubblewrap, "nsjail": Nsj
 def sandbox_of(config: SandboxConfig) -> Sandbox:
     """The sandbox, which has run a program. Raises EnvError where its program is missing or must not make namespaces,
     and for `auto` where only weaker ones are left."""
-    if config.type == "remote" or (config.type == "auto" and config.url is not None):
+    if runs_remotely(config):
         return Remote(config)
     return _auto() if config.type == "auto" else _local(config.type)
 

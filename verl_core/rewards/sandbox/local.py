@@ -67,7 +67,9 @@ class LocalSandbox(ABC):
         outcome = self._run(_READY, b"", Limits(seconds=30))
         if outcome.stdout != b"ready\n":
             what = outcome.stderr.strip() or f"{outcome.status}, exit code {outcome.exit_code}"
-            raise EnvError(f"the sandbox for programs cannot be used: {what}", hint="docs/rewards/code.md: what it needs")
+            raise EnvError(
+                f"the sandbox for programs cannot be used: {what}", hint="docs/rewards/code.md: what it needs"
+            )
 
     def _run(self, program: str, stdin: bytes, limits: Limits) -> Outcome:
         pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -98,7 +100,13 @@ class LocalSandbox(ABC):
             program_fd = at_the_end.enter_context(_in_memory(program.encode("utf-8", "surrogatepass")))
             filter_fd = at_the_end.enter_context(_in_memory(bpf_filter()))
             fds = (program_fd, filter_fd, *argument_fds)
-            words = [*FLAGS, "-c", source("bootstrap"), str(program_fd), str(filter_fd if self.filter_from_inside else -1)]
+            words = [
+                *FLAGS,
+                "-c",
+                source("bootstrap"),
+                str(program_fd),
+                str(filter_fd if self.filter_from_inside else -1),
+            ]
             words += map(str, (*self._numbers(limits), *argument_fds))
             process = subprocess.Popen(
                 self.command(words, fds, filter_fd, limits),

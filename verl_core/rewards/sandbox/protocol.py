@@ -10,11 +10,11 @@ Status = Literal["ok", "failed", "timeout", "memory", "output"]
 class Limits:
     """What one run of a program may use. A program is a single process; threads share all of this."""
 
-    seconds: float = 5.0
+    seconds: float = 4.0
     """Wall-clock time; CPU time too, rounded up to whole seconds."""
-    memory_mb: int = 512
+    memory_mb: int = 1024
     """Address space, MiB, the interpreter's own 20 to 30 included."""
-    output_kb: int = 1024
+    output_kb: int = 4096
     """What it prints, stdout and stderr together, KiB."""
     tmp_mb: int = 16
     """Files in its own /tmp, MiB."""

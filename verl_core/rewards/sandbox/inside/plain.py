@@ -1,8 +1,8 @@
 """Values that cross the border of a sandbox, as JSON: plain data, and nothing that could act on the other side.
 
-None, booleans, numbers, text, bytes, lists, tuples, sets, frozen sets, dicts and ranges arrive as exactly these types,
-a subclass as the type it extends: whatever methods it brings stay where they are. Anything else stays where it is too,
-and a number stands for it.
+None, booleans, numbers, text, bytes, lists, tuples, sets, frozen sets, dicts, ranges and these types themselves arrive
+as exactly that, a subclass's value as the type it extends: whatever methods it brings stay where they are. Anything
+else stays where it is too, and a number stands for it.
 """
 
 _SMALL = 2**63  # larger integers go as hexadecimal text, whose length Python does not limit
@@ -34,6 +34,8 @@ def encode(value, keep):
             return [kind.__name__, *(encode(item, keep) for item in kind.__iter__(value))]
     if isinstance(value, range):
         return ["range", value.start, value.stop, value.step]
+    if isinstance(value, type) and _TYPES.get(value.__name__) is value:
+        return ["type", value.__name__]
     return ["object", keep(value)]
 
 
@@ -63,10 +65,14 @@ def decode(data, kept, most=float("inf")):
     return build(data)
 
 
+_TYPES = {
+    kind.__name__: kind for kind in (bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, range)
+}
 _COLLECTIONS = {kind.__name__: kind for kind in (list, tuple, set, frozenset)}
 _SCALARS = {
     "int": lambda digits: int(digits, 16),
     "bytes": bytes.fromhex,
     "complex": complex,
     "range": range,
+    "type": _TYPES.__getitem__,
 }
