@@ -20,6 +20,7 @@ from verl_core.controller.sources import val_sampling
 from verl_core.data.dataset import PromptDataset, PromptRow
 from verl_core.models.adapter_folder import is_adapter
 from verl_core.models.pretrained import resolve
+from verl_core.rewards.models.judge import instruction_of
 
 DIGITS = 12  # hexadecimal digits of a digest
 
@@ -119,12 +120,18 @@ def _listing(folder: Path) -> list[tuple[str, int, int]]:
 
 
 def _scoring(reward: RewardConfig) -> Iterable[Any]:
-    """The rule and its arguments. The length penalty leaves evaluation alone."""
-    custom = reward.custom_reward_function
+    """The rules and their arguments, and the models that score. The length penalty leaves evaluation alone."""
+    custom, model, judge = reward.custom_reward_function, reward.reward_model, reward.judge
+    yield reward.scorers
     yield reward.reward_kwargs
     yield reward.timeout_s
     yield custom.name
     yield Path(custom.path).expanduser().read_text(encoding="utf-8") if custom.path else None
+    if "reward_model" in reward.scorers:
+        yield model.read_at, model.max_length, model.truncation, model.dtype, _listing(resolve(str(model.path)))
+    if "judge" in reward.scorers:
+        yield judge.model, judge.path, instruction_of(judge), judge.show_ground_truth
+        yield judge.scale, judge.labels, judge.temperature, judge.max_tokens
 
 
 def _digest(*values: Any) -> str:

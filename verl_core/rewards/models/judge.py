@@ -38,7 +38,7 @@ class Judge:
 
     def __init__(self, cfg: JudgeConfig, model: Callable[[], LanguageModel], cache: Path | None, seed: int):
         self.cfg, self._key = cfg, f"rlx/judge/{seed}".encode()
-        self.instruction = _instruction(cfg)
+        self.instruction = instruction_of(cfg)
         self.choices = Labels(cfg.labels) if cfg.labels else Numbers(*cfg.scale)
         self._cache = JudgementCache(cache) if cache is not None else None
         self._open: dict[str, asyncio.Task[Verdict]] = {}
@@ -130,7 +130,8 @@ def _judged(reward: float, word: str) -> Verdict:
     return Verdict(reward=reward, reason=f"judged {word}")
 
 
-def _instruction(cfg: JudgeConfig) -> str:
+def instruction_of(cfg: JudgeConfig) -> str:
+    """What is judged. Raises UserError for a file that cannot be read."""
     if cfg.instruction_file is None:
         return cfg.instruction
     try:
