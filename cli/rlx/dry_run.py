@@ -179,7 +179,7 @@ def _absent(config: RlxConfig) -> Iterator[str]:
             local = path.startswith(("/", ".", "~"))  # no name on the hub does
             hub = "is no folder here; the run will fetch it from the Hugging Face hub"
             yield f"{key}: {path} {'is not there' if local else hub}"
-    for key in ("reward.custom_reward_function.path", "data.curriculum.path"):
+    for key in ("reward.custom_reward_function.path", "data.curriculum.path", "reward.judge.instruction_file"):
         if (path := get(config, key)) and not _exists(path):
             yield f"{key}: {path} is not there"
     if config.trainer.device == "cuda" and not has_nvidia_driver():

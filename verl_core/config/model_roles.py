@@ -34,8 +34,11 @@ def frozen(config: RlxConfig) -> tuple[str, ...]:
 
 
 def frozen_paths(config: RlxConfig) -> dict[str, str]:
-    """Folder or hub name of the frozen roles' models, by the key that gives it."""
-    scoring = {REWARD_MODEL_PATH: str(config.reward.reward_model.path)} if scores_by_model(config) else {}
+    """Folder or hub name of the frozen roles' models, and of a judge that is no endpoint, by the key that gives it."""
+    reward = config.reward
+    scoring = {REWARD_MODEL_PATH: str(reward.reward_model.path)} if scores_by_model(config) else {}
+    if "judge" in reward.scorers and reward.judge.engine is not None:
+        scoring["reward.judge.path"] = str(reward.judge.path)
     return scoring | {
         f"distillation.teacher_models.{role.removeprefix('teacher_')}.model_path": str(teacher.model_path)
         for role, teacher in teachers(config).items()
