@@ -14,13 +14,13 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 
 from verl_core.config.errors import RunError
-from verl_core.rewards.process import Job, Scorer, Task
+from verl_core.rewards.process import BUSY_S, Job, Scorer, Task
 from verl_core.rewards.registry import Setup
 from verl_core.rewards.staff import LOST, Staff
 from verl_core.rewards.verdict import MEMORY, TIMEOUT, ScoreRequest, Verdict, failed
 from verl_core.rewards.workload import Workload
 
-LENT = 16  # processes beyond `workers` that may be busy with answers which look as if they hung
+LENT = 32  # processes beyond `workers` that may be busy with answers which look as if they hung
 GATHER, GATHER_S = 32, 0.002  # verdicts of a process with more than so many answers are read together
 
 
@@ -152,6 +152,8 @@ class Dispatcher:
     def _patience(self) -> float | None:
         """Seconds until a score is late, or may be taken to hang."""
         times = [at for s in self._staff.scorers if s.tasks for at in (s.deadline, self._slow_at(s))]
+        if any(s.may_be_busy for s in self._staff.scorers):
+            times.append(time.monotonic() + BUSY_S)
         return max(0.0, min(times) - time.monotonic()) if times and min(times) < math.inf else None
 
     def _slow_at(self, scorer: Scorer) -> float:
@@ -159,7 +161,10 @@ class Dispatcher:
             return math.inf
         if sum(s.lent for s in self._staff.scorers) >= LENT:
             return math.inf
-        return scorer.since + self._work.slow_after(scorer.tasks[0].request.data_source)
+        return scorer.slow_at(self._slow(scorer))
+
+    def _slow(self, scorer: Scorer) -> float:
+        return self._work.slow_after(scorer.tasks[0].request.data_source)
 
     def _collect(self, scorer: Scorer) -> None:
         """The verdicts that a process has sent, and its end."""
@@ -205,8 +210,10 @@ class Dispatcher:
                 what = "its rule was not loaded" if scorer.loading else f"no score within {self._timeout_s:g} s"
                 self._remove(scorer)
                 self._told(late, failed(f"{TIMEOUT} {what}"))
-            elif now >= self._slow_at(scorer):
+            elif now >= self._slow_at(scorer) and scorer.hangs(self._slow(scorer)):
                 self._work.back(scorer.lend())
+            elif scorer.may_be_busy:
+                scorer.yield_processor()
 
     def _bury(self) -> None:
         """Scorers end with their template."""

@@ -25,6 +25,6 @@ class Ended:
 
 @dataclass(frozen=True)
 class Started:
-    """First word of a scorer, which leads a session of its own by then."""
+    """First word of a scorer, which leads a process group of its own by then."""
 
     pid: int

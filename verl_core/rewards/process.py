@@ -17,7 +17,11 @@ from verl_core.rewards.orders import READY, Started
 from verl_core.rewards.template import LOAD_LIMIT_S, Template
 from verl_core.rewards.verdict import ScoreRequest, Verdict
 
-LOW_PRIORITY = 10  # nice value of a process whose answer looks as if it hung
+LOOKS = (
+    10  # times that a process which is slow, but has hardly had the processor, is looked at before it counts as hung
+)
+LOW_PRIORITY = 15  # nice value of a process whose answer looks as if it hung,
+BUSY_S = 0.1  # once it has taken so much processor time since then
 
 
 @dataclass(slots=True)
@@ -48,8 +52,10 @@ class Scorer:
         self.pid: int | None = None  # unknown until it says so
         self.tasks: deque[Task] = deque()
         self.since = time.monotonic()
+        self._since_cpu, self._looks = 0.0, 0
         self.spent = False  # it ran out of memory with its last score, and ends
         self.lent = False  # its place has been given to another one, because its answer takes very long
+        self._busy_after: float | None = None  # processor time, seconds
         self._lists: deque[int] = deque()  # answers of each list that it has not said READY to
 
     @property
@@ -63,6 +69,15 @@ class Scorer:
         if not self.tasks:
             return float("inf")
         return self.since + (LOAD_LIMIT_S if self.loading else self._timeout_s)
+
+    def slow_at(self, seconds: float) -> float:
+        """When its score has taken, or has taken again, so many seconds; on the monotonic clock."""
+        return self.since + seconds * (1 + self._looks)
+
+    def hangs(self, seconds: float) -> bool:
+        """Asked at `slow_at`: whether that looks like an answer that hangs, not like a machine with too much to do."""
+        self._looks += 1
+        return self._processor_time() - self._since_cpu > seconds / 2 or self._looks >= LOOKS
 
     def give(self, tasks: Sequence[Task]) -> None:
         """Raises OSError when it has gone."""
@@ -83,21 +98,39 @@ class Scorer:
             else:
                 scores.append(value)
         if values:
-            self.since = time.monotonic()
+            self.since, self._since_cpu, self._looks = time.monotonic(), self._processor_time(), 0
         return scores, gone
 
     def lend(self) -> list[Task]:
-        """Lets the present answer go on with low priority; returns those behind it. The process is of no use after."""
+        """Lets the present answer go on; returns those behind it. The process is of no use afterwards."""
         self.lent = True
+        self._busy_after = self._processor_time() + BUSY_S
         rest = list(self.tasks)[1:]
         self.tasks = deque([self.tasks[0]])
-        if self.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.setpriority(os.PRIO_PGRP, self.pid, LOW_PRIORITY)
         return rest
 
+    def yield_processor(self) -> None:
+        """Lowers the priority of one that keeps a processor busy."""
+        if self.pid is not None and self._busy_after is not None and self._processor_time() > self._busy_after:
+            self._busy_after = None
+            with contextlib.suppress(ProcessLookupError):
+                os.setpriority(os.PRIO_PGRP, self.pid, LOW_PRIORITY)
+
+    @property
+    def may_be_busy(self) -> bool:
+        """Whether `yield_processor` may have something to do."""
+        return self._busy_after is not None
+
+    def _processor_time(self) -> float:
+        """Seconds, of all its threads; infinite when it has ended or cannot be asked."""
+        try:
+            assert self.pid is not None
+            return time.clock_gettime((~self.pid << 3) | 2)  # the kernel's number for the clock of another process
+        except OSError:
+            return float("inf")
+
     def kill(self) -> None:
-        """Ends the whole session, also when the process itself has gone. The template still has its status."""
+        """Ends the whole process group, also when the process itself has gone. The template still has its status."""
         self.channel.close()
         if self.pid is not None and not self.template.gone:
             with contextlib.suppress(ProcessLookupError):

@@ -102,7 +102,8 @@ def _fork(handle: int, control: socket.socket, setup: Setup, find: Find, printed
     if os.fork():
         os.close(handle)
         return
-    os.setsid()  # so that killing it takes along what a rule has started
+    os.setpgid(0, 0)  # so that killing it takes along what a rule has started; no session: Linux would give it a share
+    # of the processor for itself, whatever its priority
     control.close()
     sock = socket.socket(fileno=handle)
     os.set_inheritable(handle, False)
