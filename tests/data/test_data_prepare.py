@@ -29,11 +29,16 @@ def write_source(folder, rows=ROWS):
     return folder
 
 
-def test_the_job_is_a_module_and_stdout_is_one_json_object(tmp_path):
-    command = [sys.executable, "-m", "verl_core.data.prepare.job", "show-your-work", "--out", str(tmp_path), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert json.loads(done.stdout)["files"]["train"]["rows"] == 1699
-    assert pq.read_table(tmp_path / "train.parquet").num_rows == 1699
+def test_the_job_is_a_module_whose_stdout_is_json_and_whose_texts_are_utf8_in_any_locale(tmp_path):
+    """Case D9: question with other letters, a minus sign U+2212 and an emoji, read and written in the C locale."""
+    question = "Grüße 你好 \u22123 \U0001f600?"
+    source = write_source(tmp_path / "src", [{"question": question, "answer": "#### 3"}])
+    command = [sys.executable, "-m", "verl_core.data.prepare.job", "gsm8k", "--source", str(source), "--json"]
+    plain = {**os.environ, "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "LC_ALL": "C"}
+    done = subprocess.run([*command, "--out", str(tmp_path)], capture_output=True, text=True, check=True, env=plain)
+    assert json.loads(done.stdout)["files"]["train"]["rows"] == 1
+    (row,) = pq.read_table(tmp_path / "train.parquet").to_pylist()
+    assert row["extra_info"]["question"] == question and row["prompt"][0]["content"].startswith(question)
 
 
 def test_gsm8k_from_a_folder_is_what_veRL_makes_and_loads_as_prompts(tmp_path, tokenizer, prepare):

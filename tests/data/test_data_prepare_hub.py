@@ -54,6 +54,7 @@ def hub(published):
     server.server_close()
 
 
+@pytest.mark.slow
 def test_a_data_set_comes_from_the_hub_once_and_then_from_its_cache(hub, tmp_path, monkeypatch):
     address, seen = hub
     monkeypatch.setenv("HF_ENDPOINT", address)
