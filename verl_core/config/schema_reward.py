@@ -57,9 +57,9 @@ class RewardConfig:
     length_shaping: LengthShapingConfig = field(default_factory=LengthShapingConfig)
     """Reward for short or long answers."""
     scorers: dict[str, Any] = field(default_factory=dict)
-    """Parts of the reward: {name: weight} or {name: {weight: w, keyword of that scorer: value}}. The reward is the sum of
-    weight times score; weight 0 only logs. `task` is the rule of the row's data_source, or the user's function; other
-    names are those `rlx rewards ls` lists. Empty: {task: 1}."""
+    """Parts of the reward: {name: weight} or {name: {weight: w, keyword of that scorer: value}}. The reward is the sum
+    of weight times score; weight 0 only logs. `task` is the rule of the row's data_source, or the user's function;
+    other names are those `rlx rewards ls` lists. Empty: {task: 1}."""
     cpu_s: float | None = None
     """Hard limit of one score's processor time, all threads of its process, seconds (> 0); null: only timeout_s."""
     memory_mb: int | None = 4096

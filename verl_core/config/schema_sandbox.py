@@ -7,8 +7,8 @@ from typing import Literal
 @dataclass
 class SandboxConfig:
     type: Literal["auto", "bubblewrap", "nsjail", "rlimits", "remote"] = "auto"
-    """Where programs run. auto: remote with a `url`, else bubblewrap, else nsjail; rlimits: a plain process under limits,
-    which can read and write what this user can, and is never taken unasked; remote: a SandboxFusion server."""
+    """Where programs run. auto: remote with a `url`, else bubblewrap, else nsjail; rlimits: a plain process under
+    limits, which can read and write what this user can, and is never taken unasked; remote: a SandboxFusion server."""
     run_timeout_s: float = 4.0
     """Wall-clock and CPU limit of one run of a program, seconds (> 0)."""
     timeout_s: float | None = None

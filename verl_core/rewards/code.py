@@ -72,7 +72,7 @@ def warm_up(sandbox: SandboxConfig) -> None:
 
 
 def program_of(answer: str) -> str:
-    """The program in an answer's text, without what was thought before it. A block that is not closed goes to the end."""
+    """The program in an answer's text, without what was thought before it. An unclosed block goes to the end."""
     text = after_thinking(answer)
     blocks: list[tuple[str, str]] = []
     opened: re.Match[str] | None = None
@@ -109,8 +109,10 @@ class _Gold:
             fields = None
         if not isinstance(fields, Mapping):
             raise UnusableGold(ground_truth)
-        texts = {name: fields.get(name) or "" for name in ("preamble", "setup", "entry_point", "fn_name")}
-        lists = {name: tuple(_or_empty(fields.get(name))) for name in ("tests", "inputs", "outputs")}
+        texts: dict[str, Any] = {
+            name: fields.get(name) or "" for name in ("preamble", "setup", "entry_point", "fn_name")
+        }
+        lists: dict[str, Any] = {name: _tuple(fields.get(name)) for name in ("tests", "inputs", "outputs")}
         gold = cls(**texts, **lists)
         printed = () if gold.fn_name else gold.inputs + gold.outputs
         if (
@@ -126,8 +128,9 @@ class _Gold:
         return len(self.tests or self.inputs)
 
 
-def _or_empty(value: Any) -> Any:
-    return [] if value is None else value
+def _tuple(values: Any) -> tuple[Any, ...]:
+    """A column of Parquet is an array, or null."""
+    return () if values is None else tuple(values)
 
 
 @dataclass(frozen=True)

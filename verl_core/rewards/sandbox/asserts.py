@@ -1,8 +1,8 @@
 """Judges a program by asserts, of which no line, and no expected value, ever is where the program is.
 
-A test `assert f(1, [2]) == 3` is taken apart here: the call goes to the program's sandbox, what it returns comes back as
-plain data and is compared here. All other tests run in a second sandbox, where the program's names stand for calls to
-the first (`inside/asker.py`).
+A test `assert f(1, [2]) == 3` is taken apart here: the call goes to the program's sandbox, what it returns comes back
+as plain data and is compared here. All other tests run in a second sandbox, where the program's names stand for calls
+to the first (`inside/asker.py`).
 """
 
 import ast
@@ -12,15 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from verl_core.rewards.sandbox.inside import source
+from verl_core.rewards.sandbox.inside import speaker
 from verl_core.rewards.sandbox.inside.plain import TooMuch, decode, encode
+from verl_core.rewards.sandbox.local import LocalSandbox
 from verl_core.rewards.sandbox.protocol import Limits, Outcome, Sandbox
 
 
 @dataclass(frozen=True)
 class Judged:
-    """`passed`: one boolean a test; `outcome`: how the run ended that they come from; `broken`: the name of the exception
-    that the program raised before any test could ask for something."""
+    """`passed`: one boolean a test; `outcome`: how the run ended that they come from; `broken`: the name of the
+    exception that the program raised before any test could ask for something."""
 
     passed: list[bool]
     outcome: Outcome
@@ -41,8 +42,8 @@ class Call:
         return ["run", *(encode(part, _no_objects) for part in (self.name, self.args, self.kwargs))]
 
     def returns(self, answer: Any) -> bool:
-        """Whether `answer`, a line of the program's process, says what is expected. Read with suspicion: at most as many
-        elements as expected, so that nothing costs more than the test itself."""
+        """Whether `answer`, a line of the program's process, says what is expected. Read with suspicion: at most as
+        many elements as expected, so that nothing costs more than the test itself."""
         try:
             value = decode(answer["value"], _no_objects, _elements(encode(self.expected, _no_objects)))
             return self.same(value)
@@ -57,7 +58,7 @@ def judge_calls(sandbox: Sandbox, program: str, calls: Sequence[Call], limits: L
     """Runs the program and the calls in one sandbox, one after another, and compares what they return here."""
     requests = [{"program": program}, *(call.request() for call in calls)]
     stdin = "".join(json.dumps(request) + "\n" for request in requests).encode()
-    outcome = sandbox.run(source("plain", "answerer"), stdin, limits)
+    outcome = sandbox.run(speaker("answerer"), stdin, limits)
     answers = [_loaded(line) for line in outcome.stdout.split(b"\n")[: len(requests)]]
     answers += [{}] * (len(requests) - len(answers))
     broken = answers[0].get("error")
@@ -67,9 +68,9 @@ def judge_calls(sandbox: Sandbox, program: str, calls: Sequence[Call], limits: L
 
 
 def judge_tests(
-    sandbox: Any, program: str, tests: Sequence[str], setup: str, entry_point: str, limits: Limits
+    sandbox: LocalSandbox, program: str, tests: Sequence[str], setup: str, entry_point: str, limits: Limits
 ) -> Judged:
-    """Runs the tests in one sandbox and the program in another. `sandbox` is a LocalSandbox."""
+    """Runs the tests in one sandbox and the program in another."""
     task = {
         "program": program,
         "tests": list(tests),
@@ -77,8 +78,7 @@ def judge_tests(
         "entry_point": entry_point,
         "names": program_names([setup, *tests]),
     }
-    answering, asking = source("plain", "answerer"), source("plain", "asker")
-    outcome = sandbox.converse(answering, asking, json.dumps(task).encode(), limits)
+    outcome = sandbox.converse(speaker("answerer"), speaker("asker"), json.dumps(task).encode(), limits)
     report = _loaded(outcome.stdout)  # written by an interpreter that never ran a line of the program
     return Judged(report.get("passed", [False] * len(tests)), outcome, report.get("program"))
 

@@ -11,9 +11,9 @@ _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 
 
 class Bubblewrap(LocalSandbox):
-    """User, process, network, IPC, host name, cgroup and mount namespaces for each program; no capabilities. It sees the
-    system's libraries and the interpreter, read-only, four devices, and its own /tmp in memory. No /proc, no network
-    device, no variable of ours; when bwrap or the process that started it dies, the kernel kills all of it.
+    """User, process, network, IPC, host name, cgroup and mount namespaces for each program; no capabilities. It sees
+    the system's libraries and the interpreter, read-only, four devices, and its own /tmp in memory. No /proc, no
+    network device, no variable of ours; when bwrap or the process that started it dies, the kernel kills all of it.
 
     Raises EnvError where there is no bwrap.
     """

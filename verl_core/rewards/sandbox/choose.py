@@ -44,6 +44,6 @@ def _auto() -> LocalSandbox:
             faults.append(str(e))
     raise EnvError(
         f"no sandbox for programs: {'; '.join(faults)}",
-        hint="`apt-get install bubblewrap`, or reward.sandbox.url of a SandboxFusion server; reward.sandbox.type=rlimits "
-        "runs programs with this user's rights to files",
+        hint="`apt-get install bubblewrap`, or set reward.sandbox.url to a SandboxFusion server; "
+        "reward.sandbox.type=rlimits runs programs with this user's rights to files",
     )

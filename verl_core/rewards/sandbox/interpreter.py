@@ -1,10 +1,9 @@
-"""The Python that programs run in: this one's base interpreter with its standard library, and nothing that is installed.
+"""The Python that programs run in: this one's base interpreter and standard library, and nothing that is installed.
 
 What has to be visible of the machine for it: the system's shared libraries, and the interpreter's own folder, which
 appears as /python where it is not the system's.
 """
 
-import os
 import sys
 from dataclasses import dataclass
 from functools import cache
@@ -40,10 +39,9 @@ FLAGS = ("-s", "-P", "-S", "-B", "-X", "utf8")
 def interpreter() -> Interpreter:
     executable = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     prefix = executable.parent.parent
-    folders = [(path, path) for path in _LIBRARIES if os.path.isdir(path)]
-    folders += [(path, path) for path in _TOP if os.path.isdir(path) and not os.path.islink(path)]
-    folders += [("/etc/ld.so.cache", "/etc/ld.so.cache")] if os.path.exists("/etc/ld.so.cache") else []
-    links = tuple((os.readlink(path), path) for path in _TOP if os.path.islink(path))
+    seen = [path for path in map(Path, (*_LIBRARIES, *_TOP, "/etc/ld.so.cache")) if path.exists()]
+    folders = [(str(path), str(path)) for path in seen if not path.is_symlink()]
+    links = tuple((str(path.readlink()), str(path)) for path in seen if path.is_symlink())
     if prefix.is_relative_to(_SYSTEM):
         inside = prefix
         folders += [(str(prefix / "lib"), str(prefix / "lib"))] if prefix != _SYSTEM else []

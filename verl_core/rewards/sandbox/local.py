@@ -7,10 +7,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
-from typing import Any
+from dataclasses import dataclass, field
 
 from verl_core.config.errors import EnvError
-from verl_core.rewards.sandbox.inside import source
+from verl_core.rewards.sandbox.inside import text
 from verl_core.rewards.sandbox.interpreter import FLAGS
 from verl_core.rewards.sandbox.protocol import Limits, Outcome
 from verl_core.rewards.sandbox.seccomp import bpf_filter
@@ -19,6 +19,16 @@ from verl_core.rewards.sandbox.supervise import supervise
 OPEN_FILES = 64
 THREADS = 64
 _READY = "print('ready')"
+_PIPES = (subprocess.PIPE, subprocess.PIPE, subprocess.PIPE)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a command line is started: not where the program finds itself, if a back end shuts it in."""
+
+    folder: str = "/"
+    environment: dict[str, str] = field(default_factory=dict)
+    own_session: bool = False
 
 
 class LocalSandbox(ABC):
@@ -38,9 +48,9 @@ class LocalSandbox(ABC):
     def complaint(self, outcome: Outcome) -> bool:
         """Whether the outcome looks like the back end's own failure to start a program."""
 
-    def place(self) -> AbstractContextManager[dict[str, Any]]:
-        """Further arguments of Popen for one program: where the command starts, and its environment."""
-        return nullcontext({"env": {}, "cwd": "/"})
+    def place(self) -> AbstractContextManager[Place]:
+        """Where the command line is started, for one program."""
+        return nullcontext(Place())
 
     def run(self, program: str, stdin: bytes, limits: Limits) -> Outcome:
         outcome = self._run(program, stdin, limits)
@@ -68,51 +78,47 @@ class LocalSandbox(ABC):
         if outcome.stdout != b"ready\n":
             what = outcome.stderr.strip() or f"{outcome.status}, exit code {outcome.exit_code}"
             raise EnvError(
-                f"the sandbox for programs cannot be used: {what}", hint="docs/rewards/code.md: what it needs"
+                f"the sandbox for programs cannot be used: {what}", hint="docs/rewards/code.md says what it needs"
             )
 
     def _run(self, program: str, stdin: bytes, limits: Limits) -> Outcome:
-        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         started = time.monotonic()
-        with self._started(program, limits, **pipes) as process:
+        with self._started(program, limits, _PIPES) as process:
             return supervise(process, stdin, limits, started)
 
     def _converse(self, answering: str, asking: str, stdin: bytes, limits: Limits) -> Outcome:
-        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
         with ExitStack() as open_here:
             questions, ask = _pipe(open_here)
             answers, answer = _pipe(open_here)
             started = time.monotonic()
-            silent = {"stdin": questions, "stdout": answer, "stderr": subprocess.DEVNULL}
             with (
-                self._started(answering, limits, **silent),
-                self._started(asking, limits, (answers, ask), **pipes) as process,
+                self._started(answering, limits, (questions, answer, subprocess.DEVNULL)),
+                self._started(asking, limits, _PIPES, (answers, ask)) as process,
             ):
                 open_here.close()  # so that either side's end is the end of the other's pipe
                 return supervise(process, stdin, limits, started)
 
     @contextmanager
     def _started(
-        self, program: str, limits: Limits, argument_fds: Sequence[int] = (), **streams: int
+        self, program: str, limits: Limits, streams: tuple[int, int, int], argument_fds: tuple[int, ...] = ()
     ) -> Iterator[subprocess.Popen[bytes]]:
         """A program that has been started, and is killed at the end; it finds `argument_fds` in sys.argv."""
         with ExitStack() as at_the_end:
             program_fd = at_the_end.enter_context(_in_memory(program.encode("utf-8", "surrogatepass")))
             filter_fd = at_the_end.enter_context(_in_memory(bpf_filter()))
             fds = (program_fd, filter_fd, *argument_fds)
-            words = [
-                *FLAGS,
-                "-c",
-                source("bootstrap"),
-                str(program_fd),
-                str(filter_fd if self.filter_from_inside else -1),
-            ]
-            words += map(str, (*self._numbers(limits), *argument_fds))
+            numbers = (program_fd, filter_fd if self.filter_from_inside else -1, *self._numbers(limits), *argument_fds)
+            words = [*FLAGS, "-c", text("bootstrap"), *map(str, numbers)]
+            place = at_the_end.enter_context(self.place())
             process = subprocess.Popen(
                 self.command(words, fds, filter_fd, limits),
                 pass_fds=fds,
-                **at_the_end.enter_context(self.place()),
-                **streams,
+                stdin=streams[0],
+                stdout=streams[1],
+                stderr=streams[2],
+                cwd=place.folder,
+                env=place.environment,
+                start_new_session=place.own_session,
             )
             at_the_end.callback(process.wait)
             at_the_end.callback(process.kill)

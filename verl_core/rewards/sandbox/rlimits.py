@@ -6,10 +6,9 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 from verl_core.rewards.sandbox.interpreter import interpreter
-from verl_core.rewards.sandbox.local import LocalSandbox
+from verl_core.rewards.sandbox.local import LocalSandbox, Place
 from verl_core.rewards.sandbox.protocol import Limits, Outcome
 
 
@@ -27,8 +26,8 @@ class Rlimits(LocalSandbox):
         return False
 
     @contextmanager
-    def place(self) -> Iterator[dict[str, Any]]:
+    def place(self) -> Iterator[Place]:
         with tempfile.TemporaryDirectory(prefix="program-", ignore_cleanup_errors=True) as folder:
             environment = {**interpreter().environment, "HOME": folder, "TMPDIR": folder}
             environment.pop("LD_LIBRARY_PATH", None)
-            yield {"cwd": folder, "env": environment, "start_new_session": True}
+            yield Place(folder, environment, own_session=True)

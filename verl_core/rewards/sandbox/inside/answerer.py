@@ -11,12 +11,13 @@ import sys
 import types
 
 
-def serve():
+def main(encode, decode):
     requests, answers = _private(0, "r"), _private(1, "w")
     for fd in (0, 1, 2):
         os.dup2(os.open(os.devnull, os.O_RDWR), fd)
     module = sys.modules["solution"] = types.ModuleType("solution")
-    objects, numbers = [], {}
+    objects: list = []
+    numbers: dict = {}
 
     def keep(value):
         if id(value) not in numbers:
@@ -32,7 +33,7 @@ def serve():
             return getattr(module.Solution(), name)
         raise NameError(f"name {name!r} is not defined")
 
-    operations = {
+    operations: dict = {
         "find": find,
         "run": lambda name, args, kwargs: find(name)(*args, **kwargs),
         "call": lambda function, args, kwargs: function(*args, **kwargs),
@@ -63,6 +64,3 @@ def serve():
 
 def _private(fd, mode):
     return os.fdopen(os.dup(fd), mode, encoding="ascii")
-
-
-serve()

@@ -59,11 +59,12 @@ class Silence(Exception):
 class Line:
     """Asks the program's process, and waits for what it says."""
 
-    def __init__(self, answers, requests):
+    def __init__(self, answers, requests, encode, decode):
         self._answers, self._requests = answers, requests
+        self._encode, self._decode = encode, decode
 
     def ask(self, *request):
-        return self.send([encode(part, self._number) for part in request])
+        return self.send([self._encode(part, self._number) for part in request])
 
     def send(self, request):
         """What the answer holds. Raises the exception that it names where that is a usual one, else RuntimeError."""
@@ -79,7 +80,7 @@ class Line:
         if "error" in answer:
             name, message = map(str, answer["error"])
             raise usual_exception(name)(message)
-        return decode(answer["value"], lambda number: Foreign(number, self.ask))
+        return self._decode(answer["value"], lambda number: Foreign(number, self.ask))
 
     @staticmethod
     def _number(value):
@@ -101,21 +102,19 @@ _SILENT = (StopIteration, StopAsyncIteration, UnicodeError)  # the last takes ot
 
 def judge(task, line):
     """{"program": the error of the program itself or null, "passed": one boolean a test}."""
-    report = {"program": None, "passed": [False] * len(task["tests"])}
+    none = [False] * len(task["tests"])
     try:
         line.send({"program": task["program"]})
     except Exception as e:
-        report["program"] = type(e).__name__
-        return report
+        return {"program": type(e).__name__, "passed": none}
     namespace = {"__name__": "tests"}
     for name, called in [*((name, name) for name in task["names"]), ("candidate", task["entry_point"])]:
         try:
             namespace[name] = line.ask("find", called)
         except Exception:
             continue  # the tests that use it will fail
-    if passes(task["setup"], namespace):
-        report["passed"] = [passes(test, namespace) for test in task["tests"]]
-    return report
+    passed = [passes(test, namespace) for test in task["tests"]] if passes(task["setup"], namespace) else none
+    return {"program": None, "passed": passed}
 
 
 def passes(text, namespace):
@@ -126,15 +125,15 @@ def passes(text, namespace):
     return True
 
 
-def main():
+def main(encode, decode):
     report = os.fdopen(os.dup(1), "w")
     task = json.loads(sys.stdin.buffer.read())
     for fd in (0, 1, 2):  # tests may print
         os.dup2(os.open(os.devnull, os.O_RDWR), fd)
-    answers, requests = (os.fdopen(int(fd), mode, encoding="ascii") for fd, mode in zip(sys.argv[1:], "rw"))
-    json.dump(judge(task, Line(answers, requests)), report)
+    answers, requests = (
+        os.fdopen(int(sys.argv[1]), encoding="ascii"),
+        os.fdopen(int(sys.argv[2]), "w", encoding="ascii"),
+    )
+    json.dump(judge(task, Line(answers, requests, encode, decode)), report)
     report.close()
     os._exit(0)
-
-
-main()

@@ -1,9 +1,11 @@
 """First words of the interpreter in a sandbox: takes its limits upon itself, then becomes the program.
 
-`python -c <this> PROGRAM_FD FILTER_FD CPU_S MEMORY_BYTES FILE_BYTES FILES TASKS [the program's arguments]`. FILTER_FD is
-the filter of system calls where nobody outside has set it, else -1; TASKS is 0 where threads are not counted.
+`python -c <this> PROGRAM_FD FILTER_FD CPU_S MEMORY_BYTES FILE_BYTES FILES TASKS [the program's arguments]`.
+FILTER_FD is the filter of system calls where nobody outside has set it, else -1; TASKS is 0 where threads are not
+counted.
 """
 
+import os
 import resource
 import sys
 
@@ -25,14 +27,12 @@ def limit(cpu_s, memory, file_bytes, files, tasks):
         resource.setrlimit(kind, (soft, hard))
 
 
-def filter_calls(fd):
+def filter_calls(instructions):
     import ctypes
 
     class Program(ctypes.Structure):
-        _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
+        _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
-    with open(fd, "rb") as f:
-        instructions = f.read()
     libc = ctypes.CDLL(None, use_errno=True)
     die_with_parent, no_new_privileges, set_filter = (1, 9), (38, 1, 0, 0, 0), (22, 2)  # linux/prctl.h, seccomp.h
     program = ctypes.byref(Program(len(instructions) // 8, instructions))
@@ -41,17 +41,21 @@ def filter_calls(fd):
             raise OSError(ctypes.get_errno(), "the filter of system calls cannot be set")
 
 
+def content(fd):
+    with os.fdopen(fd, "rb") as f:
+        return f.read()
+
+
 def main(program_fd, filter_fd, *limits):
-    with open(program_fd, "rb") as f:
-        text = f.read()
+    """The compiled program, and the names of the module that it is."""
+    text = content(program_fd)
     if filter_fd >= 0:
-        filter_calls(filter_fd)
+        filter_calls(content(filter_fd))
     limit(*limits)
-    return compile(text, "main.py", "exec", dont_inherit=True)
+    module = sys.modules["__main__"] = type(sys)("__main__")
+    return compile(text, "main.py", "exec", dont_inherit=True), vars(module)
 
 
-__doc__ = None
-program = main(*map(int, sys.argv[1:8]))
-sys.argv[:] = ["main.py", *sys.argv[8:]]
-del resource, sys, limit, filter_calls, main
-exec(globals().pop("program"))
+if __name__ == "__main__":
+    numbers, sys.argv[:] = sys.argv[1:8], ["main.py", *sys.argv[8:]]
+    exec(*main(*map(int, numbers)))

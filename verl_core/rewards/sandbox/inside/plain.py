@@ -29,9 +29,9 @@ def encode(value, keep):
         return ["bytes", bytes.hex(value)]
     if isinstance(value, dict):
         return ["dict", *([encode(k, keep), encode(v, keep)] for k, v in dict.items(value))]
-    for kind in (list, tuple, set, frozenset):
+    for name, kind in _COLLECTIONS.items():
         if isinstance(value, kind):
-            return [kind.__name__, *(encode(item, keep) for item in kind.__iter__(value))]
+            return [name, *(encode(item, keep) for item in kind.__iter__(value))]
     if isinstance(value, range):
         return ["range", value.start, value.stop, value.step]
     if isinstance(value, type) and _TYPES.get(value.__name__) is value:
@@ -65,11 +65,9 @@ def decode(data, kept, most=float("inf")):
     return build(data)
 
 
-_TYPES = {
-    kind.__name__: kind for kind in (bool, int, float, complex, str, bytes, list, tuple, set, frozenset, dict, range)
-}
-_COLLECTIONS = {kind.__name__: kind for kind in (list, tuple, set, frozenset)}
-_SCALARS = {
+_COLLECTIONS: dict = {kind.__name__: kind for kind in (list, tuple, set, frozenset)}
+_TYPES: dict = {kind.__name__: kind for kind in (bool, int, float, complex, str, bytes, dict, range)} | _COLLECTIONS
+_SCALARS: dict = {
     "int": lambda digits: int(digits, 16),
     "bytes": bytes.fromhex,
     "complex": complex,
