@@ -92,6 +92,12 @@ class PromptDataset:
         self._encode(wanted)
         return [self._row(i, epoch) for i, epoch in zip(wanted, epochs or [0] * len(wanted), strict=True)]
 
+    def lengths(self, positions: Sequence[int]) -> list[tuple[int, int]]:
+        """Tokens of each row's prompt before it is cut, and of its longest answer, 0 where it has none."""
+        wanted = [self.indexes[p] for p in positions]
+        self._encode(wanted)
+        return [self._lengths(i) for i in wanted]
+
     def raw(self, position: int) -> RawRow:
         """The row at a position, before it is tokenised."""
         return self._raw[self.indexes[position]]
@@ -139,6 +145,9 @@ class PromptDataset:
         """Of a measured row that is longer than it may be, the key that bounds it, and what is too long."""
         tokens = len(self._ids.get(index, ()))
         return ("data.max_prompt_length", f"{tokens} tokens") if tokens > self.cfg.max_prompt_length else None
+
+    def _lengths(self, index: int) -> tuple[int, int]:
+        return len(self._ids[index]), 0
 
     def _encode(self, indexes: Sequence[int]) -> None:
         missing = [i for i in dict.fromkeys(indexes) if i not in self._ids]

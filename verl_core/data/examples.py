@@ -51,8 +51,8 @@ class ExampleDataset(PromptDataset):
             log.warning(
                 "%d pairs have equal answers and teach nothing, the first in %s row %d", len(same), r.file, r.row
             )
-        # Found now, not in the middle of a run: templates differ in what they make of earlier turns.
-        self._encode([self.indexes[0], *(i for i in self.indexes if self._turns(i) > 1)])
+        if read is None:  # found now, not in the middle of a run: templates differ in what they make of earlier turns
+            self._encode([self.indexes[0], *(i for i in self.indexes if self._turns(i) > 1)])
 
     def group(self, row: PromptRow) -> list[Trajectory]:
         """The row's answers: the demonstration; or the chosen (`sample` 0) and the rejected one (1); or a labelled one,
@@ -109,10 +109,13 @@ class ExampleDataset(PromptDataset):
     def _too_long(self, index: int) -> tuple[str, str] | None:
         if prompt := super()._too_long(index):
             return prompt[0], f"a prompt of {prompt[1]}"
-        longest = max(len(e.ids) - e.prompt_length for e in self._examples[index])
+        _, longest = self._lengths(index)
         if longest > self.cfg.max_response_length:
             return "data.max_response_length", f"an answer of {longest} tokens"
         return None
+
+    def _lengths(self, index: int) -> tuple[int, int]:
+        return len(self._ids[index]), max(len(e.ids) - e.prompt_length for e in self._examples[index])
 
     def _rendered(self, r: ExampleRow) -> list[Rendered]:
         known = len(r.messages)

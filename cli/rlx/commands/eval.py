@@ -1,12 +1,11 @@
 """`rlx eval`: become the job that scores models and runs on held-out prompts."""
 
-import hashlib
 from dataclasses import replace
 from pathlib import Path
 
 import typer
 
-from rlx import eval_sources, jobs, text_files
+from rlx import eval_sources, jobs
 from rlx.arguments import (
     FILE_OPTION,
     JSON_OPTION,
@@ -16,11 +15,10 @@ from rlx.arguments import (
     say,
     split_words,
 )
-from verl_core.config import write
+from rlx.job_config import config_file
 from verl_core.config.compose import PROJECT_FILE, Resolved, resolve
 from verl_core.config.effective import extras
-from verl_core.config.errors import EnvError, UserError
-from verl_core.config.files import cache_dir
+from verl_core.config.errors import UserError
 from verl_core.config.prepared_data import needs
 from verl_core.config.schema import RlxConfig
 
@@ -77,7 +75,7 @@ def evaluate(
     refuse_unbuilt(resolved)
     _refuse_greedy(resolved.config, n, top_p, top_k)
     configs = _configs(resolved, runs, rest, file)
-    options = [word for config in configs for word in jobs.options(config=_write_config(config))]
+    options = [word for config in configs for word in jobs.options(config=config_file(config, "eval"))]
     options += [word for each in files for word in jobs.options(data=each)]
     options += jobs.options(seed=seed, out=out, json=as_json)
     uses_gpu = resolved.config.trainer.device != "cpu"
@@ -149,15 +147,3 @@ def _configs(resolved: Resolved, runs: list[Path | None], words: list[str], file
         else resolved.config
         for run in runs
     ]
-
-
-def _write_config(config: RlxConfig) -> Path:
-    """Write the configuration where the job reads it: the cache folder, under its digest, so that it stays one file."""
-    text = write.dump(write.of_run(config))
-    path = cache_dir() / "eval" / f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.yaml"
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        text_files.write(path, text)
-    except OSError as problem:
-        raise EnvError(f"{path} cannot be written: {problem.strerror}", "RLX_CACHE=/a/writable/folder") from problem
-    return path
