@@ -11,6 +11,8 @@ from verl_core.rewards.verdict import UnusableGold
 _MARKUP = str.maketrans("", "", "*_`")
 _VERBS = frozenset(["is", "are", "was", "were", ":", "=", "|", "(", "-", "–", "—", "->", "→"])
 _DENIALS = frozenset(["not", "isn't", "isn’t", "aren't", "aren’t"])
+_PREDICATES = _VERBS | _DENIALS
+_LINKS = frozenset(["a", "an", "the", "both", "all", "and", "as", ",", "&", ")"])
 
 
 def compute_score(
@@ -80,11 +82,11 @@ def _statements(text: str, names: list[str], knight: str, knave: str) -> Iterato
             verb = denied = False
         elif word in roles and named:
             pending, named, verb, denied = (named, roles[word] != denied), [], False, False
-        elif word in _VERBS | _DENIALS:
+        elif word in _PREDICATES:
             verb, denied = True, denied != (word in _DENIALS)
         elif word in ("or", "/"):
             pending = None
-        elif word not in ("a", "an", "the", "both", "all", "and", "as", ",", "&", ")"):
+        elif word not in _LINKS:
             named, verb, denied = [], False, False
     if pending:
         yield from ((name, pending[1]) for name in pending[0])
