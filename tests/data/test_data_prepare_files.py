@@ -109,7 +109,8 @@ def test_validate_counts_what_it_checked_and_needs_no_source_for_files_that_are_
     row["reward_model"]["ground_truth"] = "7"
     spoilt = [row, row | {"reward_model": {"style": "rule", "ground_truth": "no number"}}, row | {"prompt": None}]
     pq.write_table(pa.Table.from_pylist(spoilt), out / "train.parquet")
-    done = prepare("gsm8k", "--out", out, "--validate")
+    done = prepare("gsm8k", "--out", out, "--validate", "--json")
+    assert len(json.loads(done.stdout)["faults"]) == 4
     assert done.returncode == 1 and (out / "train.parquet").stat().st_mtime_ns > written
     file = out / "train.parquet"
     for said in (

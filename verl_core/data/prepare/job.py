@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -44,32 +46,46 @@ def main(argv: list[str]) -> int:
 
 def _prepare(wanted: Wanted, out: Path) -> tuple[Manifest, bool]:
     entry, _ = dataset_options.find(wanted.name)
-    known = sum(dataset_options.facts(entry).rows.values()) or None
-    with Progress(console=talk, transient=True, disable=not talk.is_terminal) as progress:
-        reading = progress.add_task(f"reading {wanted.name}", total=None if wanted.limit else known)
-        told = replace(
-            wanted, progress=lambda done, total: progress.update(reading, completed=done, total=total or known)
-        )
-        prepared = catalogue.implementation("dataset", entry.name)(told)
-        writing = progress.add_task(f"writing {out}", total=len(prepared.splits))
+    known = None if wanted.limit else sum(dataset_options.facts(entry).rows.values()) or None
+    with _bar() as bar:
+        reading = bar.add_task(f"reading {wanted.name}", total=known)
+
+        def read(done: int, total: int | None) -> None:
+            bar.start()  # only now: the hub's client shows a download by itself
+            expected = total or known
+            bar.update(reading, completed=done, total=expected if expected and done <= expected else None)
+
+        prepared = catalogue.implementation("dataset", entry.name)(replace(wanted, progress=read))
+        writing = bar.add_task(f"writing {out}", total=len(prepared.splits))
         return write(
             wanted,
             prepared,
             out,
-            written=lambda split: progress.advance(writing),
+            written=lambda split: bar.advance(writing),
             waiting=lambda: talk.print(f"another `rlx prepare` is writing {out}; this one waits", soft_wrap=True),
         )
 
 
 def _validate(manifest: Manifest, out: Path, result: dict[str, Any]) -> list[str]:
-    """What is wrong, a line each; the counts go into `result`."""
+    """What is wrong, a line each; counts and faults go into `result`."""
     from verl_core.data.prepare.validate import validate  # the rules, which preparing alone does not need
 
-    with Progress(console=talk, transient=True, disable=not talk.is_terminal) as progress:
-        checking = progress.add_task(f"validating {out}", total=sum(f["rows"] for f in manifest["files"].values()))
-        outcome = validate(manifest, out, lambda rows: progress.advance(checking, rows))
-    result["validated"] = outcome.counts
+    with _bar() as bar:
+        bar.start()
+        checking = bar.add_task(f"validating {out}", total=sum(f["rows"] for f in manifest["files"].values()))
+        outcome = validate(manifest, out, lambda rows: bar.advance(checking, rows))
+    result |= {"validated": outcome.counts, "faults": outcome.faults}
     return outcome.faults
+
+
+@contextmanager
+def _bar() -> Iterator[Progress]:
+    """A progress bar on a terminal, which appears when it is started and is gone at the end."""
+    bar = Progress(console=talk, transient=True, disable=not talk.is_terminal)
+    try:
+        yield bar
+    finally:
+        bar.stop()
 
 
 def _report(as_json: bool, result: dict[str, Any]) -> None:

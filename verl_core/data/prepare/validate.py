@@ -22,6 +22,7 @@ from verl_core.data.rows import SHOWN, BrokenRow, RawRow, as_object, parse_row
 from verl_core.rewards.pool import ScoreRequest, ScorerPool, Verdict
 
 CHUNK = 1024  # rows that are scored at a time
+MOST_WORKERS = 16  # scorer processes
 FULL_MARKS = 1.0
 
 
@@ -41,7 +42,8 @@ def validate(manifest: Manifest, folder: Path, checked: Callable[[int], None]) -
     `checked(n)` is called after n more rows. Raises UserError for a file that cannot be read.
     """
     outcome = Outcome()
-    with ScorerPool(RewardConfig(num_workers=os.cpu_count() or 1)) as pool:
+    workers = min(len(os.sched_getaffinity(0)), MOST_WORKERS)
+    with ScorerPool(RewardConfig(num_workers=workers)) as pool:
         for file in manifest["files"].values():
             _file(folder / Path(file["file"]).name, file, pool, outcome, checked)
     if len(outcome.faults) > SHOWN:
