@@ -48,18 +48,18 @@ def run_of(source: str) -> Path | None:
     return None
 
 
-def prompts(name: str) -> str:
-    """What --data names: a file, a folder or a glob as it is, or the folder of a data set that `rlx prepare` made.
+def prompts(name: str, what: str = "--data") -> str:
+    """What --data, or another argument, names: a file, a folder or a glob as it is, or the folder of a data set that `rlx prepare` made.
 
     Raises UserError for a path that is not there and for a data set that is not prepared.
     """
-    path = user_path(name, "--data")
+    path = user_path(name, what)
     if name.startswith("builtin:") or path.exists() or any(sign in name for sign in "*?["):
         return name
     if name.partition(":")[0] not in (known := catalogue.names("dataset")):
-        raise UserError(f"--data {name} does not exist", f"a file, or one of {', '.join(known)}")
+        raise UserError(f"{what} {name} does not exist", f"a file, or one of {', '.join(known)}")
     dataset_options.find(name)
     folder = Path("~/data").expanduser() / dataset_options.folder(name, None)
     if not folder.is_dir():
-        raise UserError(f"--data {name}: it is not prepared, there is no {folder}", f"rlx prepare {name}")
+        raise UserError(f"{what} {name}: it is not prepared, there is no {folder}", f"rlx prepare {name}")
     return str(folder)

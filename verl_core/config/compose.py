@@ -90,6 +90,19 @@ def resolve(
     return Resolved(config, origins, report.warnings, name, notes, settings)
 
 
+def of_words(overrides: Sequence[str]) -> RlxConfig:
+    """The schema's defaults with these words, each key checked by itself: for what reads a part of a configuration and
+    runs nothing. Raises UserError with every problem at once."""
+    words = [parse(word) for word in overrides]
+    given = [word for word in words if isinstance(word, Override) and word.path]
+    settings = _settings([], given)
+    config = load_tree(_merge([], given, settings), "after interpolation")
+    failures = [word.line(COMMAND_LINE) for word in words if isinstance(word, Problem)]
+    if failures := [*failures, *each_key(config, _origins(plain(config), settings))]:
+        raise _refusal(failures)
+    return config
+
+
 def load_tree(tree: Any, origin: str) -> RlxConfig:
     """A configuration from plain values that stand for themselves (no `extends`, no `${...}`, no veRL keys).
 

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from verl_core.config.errors import UserError
 from verl_core.config.schema import DataConfig
-from verl_core.data.lengths import token_bound, truncate
+from verl_core.data.lengths import token_bound, tokenizer_threads, truncate
 from verl_core.data.reading import COLUMNS, Form, Rows, Split, read_rows
 from verl_core.data.rows import RawRow, raise_for
 from verl_core.data.sources import Files, Part, Source, sources_of
@@ -185,7 +185,8 @@ class PromptDataset:
 
     def _tokenise(self, texts: dict[int, str]) -> None:
         if texts:
-            encoded = self.tokenizer(list(texts.values()), add_special_tokens=False)["input_ids"]
+            with tokenizer_threads():
+                encoded = self.tokenizer(list(texts.values()), add_special_tokens=False)["input_ids"]
             self._ids.update((i, array("i", ids)) for i, ids in zip(texts, encoded, strict=True))
 
     def _measure(self) -> None:

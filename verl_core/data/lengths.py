@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
+SWITCH = "TOKENIZERS_PARALLELISM"
 NFC_GROWTH = 3  # most that a text grows in UTF-8 when it is brought to the form NFC (Unicode FAQ on normalization)
 
 
@@ -31,6 +34,19 @@ def token_bound(tokenizer: Any) -> Callable[[str], int] | None:
         return None
     growth = 1 if normaliser is None else NFC_GROWTH
     return lambda text: len(text) if text.isascii() else growth * len(text.encode("utf-8", "surrogatepass"))
+
+
+@contextmanager
+def tokenizer_threads() -> Iterator[None]:
+    """Inside, a tokenizer cuts a batch of texts in as many threads as there are cores. Jobs run with
+    TOKENIZERS_PARALLELISM=false, as those threads would be missing in a process that is forked: afterwards it is again
+    what it was, and such a process uses none."""
+    before = os.environ.get(SWITCH)
+    os.environ[SWITCH] = "true"
+    try:
+        yield
+    finally:
+        os.environ[SWITCH] = before if before is not None else "false"
 
 
 def truncate(ids: array[int], limit: int, mode: str) -> array[int]:

@@ -9,9 +9,10 @@ from rlx import jobs
 from rlx.arguments import FILE_OPTION, JSON_OPTION, VERBOSE_OPTION, refuse_empty, say, split_words
 from rlx.eval_sources import prompts
 from rlx.job_config import config_file
-from verl_core.config.compose import PROJECT_FILE, profile_names, resolve
+from verl_core.config.compose import PROJECT_FILE, of_words, profile_names, resolve
 from verl_core.config.prepared_data import needs
 from verl_core.config.prompt_files import prompt_files
+from verl_core.config.schema import RlxConfig
 
 JOB = "verl_core.data.inspection.job"
 EXTRAS = ("fsdp",)
@@ -47,7 +48,7 @@ def show(
     Examples: `rlx data show builtin:show-your-work smoke`, `rlx data show gsm8k --row 7 --model my-model`.
     """
     options = [*jobs.options(row=row, split=_split(split), json=as_json), "-n", str(n)]
-    _become("show", [prompts(data)], options, words, model, file, verbose)
+    _become("show", [prompts(data, "FILE")], options, words, model, file, verbose)
 
 
 @app.command()
@@ -67,8 +68,8 @@ def stats(
     Examples: `rlx data stats gsm8k gsm8k-grpo`, `rlx data stats train.jsonl --against test.jsonl`.
     """
     options = jobs.options(split=_split(split), json=as_json, **{"max-prompt-length": max_prompt_length})
-    options += [word for each in against or [] for word in jobs.options(against=prompts(each))]
-    _become("stats", [prompts(data)], options, words, model, file, verbose)
+    options += [word for each in against or [] for word in jobs.options(against=prompts(each, "--against"))]
+    _become("stats", [prompts(data, "FILE")], options, words, model, file, verbose)
 
 
 @app.command()
@@ -89,13 +90,19 @@ def check(
 
     Examples: `rlx data check gsm8k-grpo`, `rlx data check train.jsonl --val test.jsonl --model my-model`.
     """
-    files = [prompts(word) for word in words or [] if _is_file(word)]
+    files = [prompts(word, "FILE") for word in words or [] if _is_file(word)]
     rest = [word for word in words or [] if not _is_file(word)]
     options = jobs.options(json=as_json)
-    options += [word for each in val or [] for word in jobs.options(val=prompts(each))]
+    options += [word for each in val or [] for word in jobs.options(val=prompts(each, "--val"))]
     if not files and not (rest or file or Path(PROJECT_FILE).is_file()):
         raise typer.BadParameter("name files, or a profile whose files are to be checked")
     _become("check", files, options, rest, model, file, verbose)
+
+
+def _config(profile: str | None, overrides: list[str], file: Path | None) -> RlxConfig:
+    resolved = resolve(profile, overrides, file)
+    say(resolved)
+    return resolved.config
 
 
 def _is_file(word: str) -> bool:
@@ -123,11 +130,10 @@ def _become(
     profile, overrides = split_words(words or [])
     overrides += [f"model.path={model}"] if model is not None else []
     configured = bool(profile or file or Path(PROJECT_FILE).is_file())
-    resolved = resolve(profile, overrides, file)
-    say(resolved)
+    config = _config(profile, overrides, file) if configured else of_words(overrides)
     knows_tokenizer = configured or any(word.partition("=")[0] in TOKENIZER_KEYS for word in overrides)
-    options += jobs.options(config=config_file(resolved.config, "data"))
+    options += jobs.options(config=config_file(config, "data"))
     options += [] if knows_tokenizer else ["--no-tokenizer"]
     options += [] if configured else ["--by-columns"]
-    scored = files or [each for named in prompt_files(resolved.config.data).values() for each in named]
+    scored = files or [each for named in prompt_files(config.data).values() for each in named]
     jobs.become(JOB, [command, *options, *(["-v"] if verbose else []), *files], (*EXTRAS, *sorted(needs(scored))))
