@@ -27,6 +27,7 @@ from verl_core.config.model_roles import estimates_advantages, scores_by_model, 
 from verl_core.config.no_effect import idle_keys
 from verl_core.config.preference_checks import preference_faults
 from verl_core.config.ranges import VLLM_LORA_RANK, VLLM_TEMPERATURES
+from verl_core.config.reward_parts import reward_part_faults
 from verl_core.config.rollout_correction import rejections_of, weights_of
 from verl_core.config.sandbox_checks import sandbox_faults
 from verl_core.config.schema import PoolConfig, RlxConfig
@@ -68,6 +69,7 @@ def check(config: RlxConfig, origins: Mapping[str, str], layers: Sequence[str]) 
         *(_rollout(said, e) if uses_rollout(e) else ()),
         *(model_reward_faults(said, e) if uses_rollout(e) else ()),
         *_reward(said, e),
+        *(reward_part_faults(e) if uses_rollout(e) else ()),
         *sandbox_faults(said, e),
         *_parallel(said, e),
         *_adapter(said, e),

@@ -21,7 +21,8 @@ OWN = re.compile(
     r"[a-z]+\.pool|[a-z]+\.optim\.(optimizer|muon_\w+|eps)"
     r"|rollout\.(engine|stop|old_log_prob|restarts|stall_s|lora_native)|actor\.positive_lm_coef"
     r"|algorithm\.(name|module|lam_critic|lam_alpha|preference\.\w+|prime\..+)"
-    r"|reward\.(timeout_s|scorers|cpu_s|memory_mb|max_queue|(overlong_buffer|length_shaping)\.\w+)"
+    r"|reward\.(timeout_s|scorers|cpu_s|memory_mb|max_queue"
+    r"|(overlong_buffer|length_shaping|judge|reward_model)\.\w+)"
     r"|trainer\.(seed|deterministic|num_threads|mode|max_ckpt_to_keep|log_rollouts|parity\w*)"
 )
 """Keys in sections that veRL has too, which are not veRL's names."""

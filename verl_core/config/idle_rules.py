@@ -20,6 +20,7 @@ from verl_core.config.idle_rule_kinds import (
 from verl_core.config.loss_terms import FULL_KL
 from verl_core.config.model_roles import estimates_advantages, scores_by_model, teachers, trains_process_rewards
 from verl_core.config.preferences import prefers
+from verl_core.config.reward_parts import TASK, uses_rules
 from verl_core.config.sandbox_checks import runs_programs, runs_remotely
 from verl_core.config.schema import RlxConfig, ValKwargs
 from verl_core.config.schema_distillation import FORWARD_TOPK
@@ -314,6 +315,16 @@ RULES = [
         "algorithm.name=grpo or another one that generates answers",
     ),
     Rule(("data.seed",), lambda c: not c.data.shuffle and c.data.curriculum.path is None, "data.shuffle=true"),
+    Rule(
+        ("reward.num_workers", "reward.timeout_s", "reward.cpu_s", "reward.memory_mb", "reward.max_queue"),
+        lambda c: uses_rollout(c) and not uses_rules(c.reward),
+        "reward.scorers={task: 1} or another with a rule",
+    ),
+    Rule(
+        ("reward.custom_reward_function.", "reward.reward_kwargs"),
+        lambda c: uses_rollout(c) and bool(c.reward.scorers) and TASK not in c.reward.scorers,
+        "reward.scorers={task: 1} or another with task in it",
+    ),
     Rule(
         ("reward.custom_reward_function.name",),
         lambda c: c.reward.custom_reward_function.path is None,

@@ -125,6 +125,8 @@ def _scoring(reward: RewardConfig) -> Iterable[Any]:
     yield reward.scorers
     yield reward.reward_kwargs
     yield reward.timeout_s
+    yield reward.cpu_s
+    yield reward.memory_mb
     yield custom.name
     yield Path(custom.path).expanduser().read_text(encoding="utf-8") if custom.path else None
     if "reward_model" in reward.scorers:

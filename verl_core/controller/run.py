@@ -42,7 +42,7 @@ from verl_core.data.examples import ExampleDataset, form_of
 from verl_core.data.loader import PromptLoader
 from verl_core.models.pretrained import eos_ids, load_generation_config, load_hf_config, load_tokenizer
 from verl_core.platforms import current
-from verl_core.rewards.pool import ScorerPool
+from verl_core.rewards.compose import Scorers
 from verl_core.rollout.agent_loop import SingleTurn
 from verl_core.rollout.client import RolloutClient
 from verl_core.tracking.records import RunRecords
@@ -72,7 +72,7 @@ class Generation:
         """Starts everything; `stack` ends it again, also after a failure half-way."""
         c = self.config
         if uses_rollout(c):
-            self.scorers = ScorerPool(c.reward)
+            self.scorers = Scorers(c.reward)
             stack.callback(self.scorers.close)
         executor = make_executor(c)
         stack.push_async_callback(executor.close)

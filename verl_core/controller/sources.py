@@ -17,9 +17,10 @@ from verl_core.controller.seeds import draw_seed
 from verl_core.data.dataset import PromptRow
 from verl_core.data.examples import ExampleDataset
 from verl_core.data.loader import PromptLoader
+from verl_core.rewards.compose import Scorers
 from verl_core.rewards.length import length_terms
 from verl_core.rewards.overlong import overlong_penalty
-from verl_core.rewards.pool import ScoreRequest, ScorerPool, Verdict
+from verl_core.rewards.verdict import ScoreRequest, Verdict
 from verl_core.rollout.agent_loop import AgentLoop, Generate, Task
 from verl_core.rollout.protocol import Sampling
 
@@ -27,7 +28,7 @@ from verl_core.rollout.protocol import Sampling
 class GroupMaker:
     """Turns one prompt into its group of scored trajectories: generation, decoding, scoring."""
 
-    def __init__(self, loop: AgentLoop, generate: Generate, scorers: ScorerPool, tokenizer, seed: int):
+    def __init__(self, loop: AgentLoop, generate: Generate, scorers: Scorers, tokenizer, seed: int):
         self.loop, self.generate, self.scorers, self.tokenizer, self.seed = loop, generate, scorers, tokenizer, seed
 
     async def make(
@@ -45,10 +46,15 @@ class GroupMaker:
             )
             for k in range(first, first + n)
         ]
-        sessions = await asyncio.gather(*(self.loop.run(task, self.generate) for task in tasks))
-        group = [trajectory for session in sessions for trajectory in session]
-        await self._score(row, group)
-        return group
+        await self.scorers.room()  # before more is generated than can be scored
+        sessions = await asyncio.gather(*(self._scored(task, row) for task in tasks))
+        return [trajectory for session in sessions for trajectory in session]
+
+    async def _scored(self, task: Task, row: PromptRow) -> list[Trajectory]:
+        """The trajectories of one session, scored while others of the group are still being generated."""
+        session = await self.loop.run(task, self.generate)
+        await self._score(row, session)
+        return session
 
     async def _score(self, row: PromptRow, group: Sequence[Trajectory]) -> None:
         texts = self.tokenizer.batch_decode([t.response_ids for t in group], skip_special_tokens=True)
@@ -62,7 +68,8 @@ class GroupMaker:
 
 
 def _judgement(verdict: Verdict) -> dict:
-    return {"acc": verdict.acc, "pred": verdict.pred, "reason": verdict.reason, "score_error": verdict.error}
+    told = {"acc": verdict.acc, "pred": verdict.pred, "reason": verdict.reason, "score_error": verdict.error}
+    return told | ({"failures": verdict.failures} if verdict.failures else {})
 
 
 class Source(Protocol):

@@ -9,10 +9,11 @@ from dataclasses import replace
 from typing import Any, Self
 
 from verl_core.config.errors import UserError
+from verl_core.config.reward_parts import TASK
 from verl_core.config.schema import RewardConfig
 from verl_core.config.schema_sandbox import SandboxConfig
 from verl_core.rewards.dispatcher import Dispatcher
-from verl_core.rewards.registry import TASK, Part, Setup, check_signature, check_values, default_scorer
+from verl_core.rewards.registry import Part, Setup, check_signature, check_values, default_scorer
 from verl_core.rewards.verdict import ScoreRequest, Verdict
 
 __all__ = ["ScoreRequest", "ScorerPool", "Verdict"]

@@ -12,6 +12,7 @@ from typing import Any
 
 from verl_core.config import catalogue
 from verl_core.config.errors import UserError
+from verl_core.config.reward_parts import TASK
 from verl_core.config.schema_sandbox import SandboxConfig
 from verl_core.config.scorers import scorer_of
 from verl_core.config.typed import Problem, build, show
@@ -20,10 +21,6 @@ from verl_core.rewards.verdict import UnusableGold
 
 Scorer = Callable[..., Any]
 """compute_score(data_source, solution_str, ground_truth, extra_info=None, **reward_kwargs) -> number or dict."""
-
-
-TASK = "task"
-"""Name of the part of a reward that is the rule of the row's data source, or the user's own."""
 
 
 @dataclass(frozen=True)

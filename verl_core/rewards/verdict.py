@@ -37,6 +37,8 @@ class Verdict:
     pred: str | None = None
     reason: str | None = None
     error: str | None = None
+    failures: dict[str, str | None] = field(default_factory=dict)
+    """Of a reward of several parts: why each of them failed, None where it did not."""
 
 
 class UnusableGold(ValueError):

@@ -46,6 +46,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         ),
         Metric("reward/failed", "answers", "answers whose scorer raised, crashed or ran out of time; each counts as 0"),
         Metric("reward/timeouts", "answers", "those of them that ran out of time (`reward.timeout_s`)"),
+        Metric("reward/<part>/failed", "answers", "answers on which a part of `reward.scorers` failed; it counts as 0"),
         Metric(
             "reward/<part>/mean",
             "part's own",
