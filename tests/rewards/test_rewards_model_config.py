@@ -9,6 +9,7 @@ from verl_core.config.checks import check
 from verl_core.config.compose import resolve
 from verl_core.config.effective import effective, get, role_pools, trained_roles
 from verl_core.config.errors import ConfigError
+from verl_core.config.explain import explain
 from verl_core.config.keys import translate
 from verl_core.config.model_roles import SCORING, frozen_paths, model_of, role_settings
 from verl_core.config.typed import Problem
@@ -79,6 +80,12 @@ def test_nothing_is_wrong_with_these(keys):
 def test_what_is_said(keys, expected):
     found = said(*keys)
     assert any(expected in line for line in found), found
+
+
+def test_keys_that_are_rlxs_alone_name_no_verl_key():
+    assert explain(f"{JUDGE}.url").verl == ()
+    assert set(explain(f"{MODEL}.path").verl) >= {"reward.reward_model.model_path", "reward_model.model.path"}
+    assert f"{MODEL}.path" not in explain(f"{MODEL}.path").verl
 
 
 def test_the_scoring_model_is_a_frozen_role_with_settings_of_its_own():
