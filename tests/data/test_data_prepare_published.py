@@ -119,6 +119,13 @@ def test_repeated_problems_are_kept_once_and_counted(published, prepare, tmp_pat
     assert json.loads(done.stdout)["notes"] == ["2 rows that repeat an earlier one were left out"]
 
 
+def test_markup_of_web_pages_is_taken_out_of_scenes_and_endings(published, prepare, tmp_path):
+    prepare("hellaswag", "--source", published("hellaswag"), "--out", tmp_path / "out")
+    (row,) = rows_of(tmp_path / "out")["test"]
+    assert row["prompt"][0]["content"].startswith("Baking bread: Dough is baked. the baker\n\nA. paints a horse.\nB. ")
+    assert row["extra_info"]["choices"][0] == "paints a horse."
+
+
 def test_pictures_keep_their_bytes_and_their_place(published, prepare, tmp_path):
     prepare("geometry3k", "--source", published("geometry3k"), "--out", tmp_path / "out")
     (row,) = rows_of(tmp_path / "out")["test"]
