@@ -2,7 +2,9 @@
 and scored by its verifiers."""
 
 import json
+import sys
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from itertools import count
 from random import Random
@@ -42,11 +44,12 @@ def prepare(wanted: Wanted) -> Prepared:
         )
     settings = wanted.options.set
     make(wanted.task, settings, seed=0, size=1)  # what is wrong with them shows before anything is drawn
-    made = generated(
-        wanted,
-        lambda random: _entries(wanted, random),
-        lambda entry, split, index: _row(wanted.task, settings, entry, split, index),
-    )
+    with redirect_stdout(sys.stderr):  # some generators print
+        made = generated(
+            wanted,
+            lambda random: _entries(wanted, random),
+            lambda entry, split, index: _row(wanted.task, settings, entry, split, index),
+        )
     return Prepared(made.splits, f"{made.origin} by reasoning-gym {_version()}", needs=(EXTRA,))
 
 
