@@ -10,6 +10,7 @@ def verdict(text, gold, **kwargs):
     return gsm8k.compute_score("openai/gsm8k", text, gold, **kwargs)
 
 
+# The first rows of MARKED and UNMARKED are the cases of section 9, in its order.
 MARKED = [
     ("#### 42.", "42", 1),
     ("####42", "42", 1),
@@ -51,7 +52,7 @@ MARKED = [
     ("#### 42 and 43", "42", 0),
     ("#### 42 (or 42.0)", "42", 1),
     ("#### 42, in total", "42", 1),
-    ("#### 42" + " and so on" * 48, "42", 1),  # 480 characters later it is still the answer
+    ("#### 42" + " and so on" * 48, "42", 1),  # case R1: 480 characters later it is still the answer
 ]
 UNMARKED = [
     ("The answer is 1,000", "1000", 1),
@@ -85,7 +86,7 @@ def test_a_wrong_mark_is_not_rescued_by_a_right_number_elsewhere():
 @pytest.mark.parametrize(
     ("text", "gold", "right"),
     [
-        (r"Answer: \boxed{5}", "5", 1),
+        (r"Answer: \boxed{5}", "5", 1),  # case R7, and the next
         (r"Answer: \fbox{5}", "5", 1),
         (r"\boxed{4} no, \boxed{5}", "5", 1),
         (r"\boxed{1,000}", "1000", 1),
@@ -99,7 +100,7 @@ def test_boxed_answers(text, gold, right):
     assert verdict(text, gold, method="boxed")["score"] == right
 
 
-def test_a_box_of_120_characters_is_found_whole():
+def test_a_box_of_120_characters_is_found_whole():  # case R6
     content = "x" * 58 + r"{\a}" + "y" * 58
     assert len(content) == 120
     result = verdict(rf"so \boxed{{{content}}} it is", content, method="boxed")
@@ -110,7 +111,7 @@ def test_flexible_reads_a_box_before_loose_numbers():
     assert verdict(r"\boxed{5} of 9", "5", method="flexible")["score"] == 1
 
 
-def test_what_was_read_and_whether_it_was_in_form_are_reported_apart():
+def test_what_was_read_and_whether_it_was_in_form_are_reported_apart():  # case R8
     wrong = {"score": 0.0, "acc": 0.0, "pred": "41", "reason": "wrong", "format": 1.0}
     assert verdict("#### 41", "42") == wrong
     assert verdict("42", "42") == {**wrong, "pred": None, "reason": "no answer found", "format": 0.0}
@@ -118,7 +119,7 @@ def test_what_was_read_and_whether_it_was_in_form_are_reported_apart():
 
 @pytest.mark.parametrize("gold", [None, "", "  ", "None", "no number"])
 @pytest.mark.parametrize("answer", ["", "None", "#### 5"])
-def test_an_unusable_gold_is_said_and_never_rewarded(gold, answer):
+def test_an_unusable_gold_is_said_and_never_rewarded(gold, answer):  # case R11
     with pytest.raises(UnusableGold):
         verdict(answer, gold)
     if gold != "no number":
@@ -136,7 +137,7 @@ def test_one_value_is_one_vote_however_it_is_written():
     assert {verdict(text, "5")["pred"] for text in texts} == {"1000"}
 
 
-def test_nothing_in_an_answer_is_executed(tmp_path):
+def test_nothing_in_an_answer_is_executed(tmp_path):  # case R5
     poison = f"pi = __import__('pathlib').Path('{tmp_path}/made').touch() \\begin{{pmatrix}}1&2\\end{{pmatrix}}"
     for method in ("strict", "boxed", "flexible"):
         for text in (f"#### {poison}", rf"\boxed{{{poison}}}", poison):

@@ -52,9 +52,15 @@ def gold_answers(ground_truth: Any) -> tuple[str, ...]:
     """The right answers, out of their boxes. Raises UnusableGold when there is none, or an empty one."""
     several = isinstance(ground_truth, Iterable) and not isinstance(ground_truth, str | bytes | dict)
     texts = ["" if gold is None else str(gold).strip() for gold in (ground_truth if several else [ground_truth])]
-    if not texts or not all(text.strip("$ .{}") and text != "None" for text in texts):
+    answers = tuple(_unboxed(text) for text in texts)
+    if not answers or not all(answer.strip("$ .{}") and answer != "None" for answer in answers):
         raise UnusableGold(ground_truth)
-    return tuple(last_box(text) or text for text in texts)
+    return answers
+
+
+def _unboxed(text: str) -> str:
+    """What a gold text's box holds, empty for an empty or broken one; a text without a box as it is."""
+    return (last_box(text) or "") if "\\boxed" in text or "\\fbox" in text else text
 
 
 def judged(golds: tuple[str, ...], pred: str | None, in_form: bool) -> dict[str, Any]:

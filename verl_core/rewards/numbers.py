@@ -15,9 +15,11 @@ _EXPECTED = rf"[$£€]?(?P<digits>(?:\d{{1,3}}(?:(?:{_COMMA}| )\d{{3}})+(?!\d)|
 _LOOSE = rf"[$£€]?(?P<digits>(?:\d{{1,3}}(?:(?:{_COMMA})\d{{3}})+(?!\d)|\d+){_DECIMALS}){_TAIL}"
 _LEADING = re.compile(rf"{DECORATION}(?P<sign>{SIGN})?{_EXPECTED}")
 _ANYWHERE = re.compile(rf"(?:(?<![\w)])(?P<sign>{SIGN}))?{_LOOSE}")
-# A number that goes on as a calculation (5-3, 2*4, 10-3=7), a list (3,4), a time (5:30), a version (1.2.3) or a power
-# of ten (1e3) is none.
-_GOES_ON = re.compile(r"[ \t]*[-+*/^=x×÷\N{MINUS SIGN}][ \t]*[\d(.]|[,.:/]\d|[eE][-+]?\d")
+# A number that goes on as a calculation (5-3, 2*4, 10-3=7), a list (3,4; 3 4; 3 or 4), a time (5:30), a version (1.2.3)
+# or a power of ten (1e3) is none.
+_GOES_ON = re.compile(
+    r"[ \t]*[-+*/^=x×÷\N{MINUS SIGN}][ \t]*[\d(.]|[,.:/]\d|[eE][-+]?\d|[,;]?[ \t]+(?:(?:or|and)[ \t]+)?[$-]?\d"
+)
 
 # "42 or 43" and "42, 43" settle on none; "42 (or 42.0)" does.
 _ANOTHER = re.compile(

@@ -7,6 +7,7 @@ from functools import lru_cache
 from itertools import product
 
 from verl_core.rewards.mathematics.equations import same_relation
+from verl_core.rewards.mathematics.expression import LONGEST
 from verl_core.rewards.mathematics.read import read
 from verl_core.rewards.mathematics.scalars import same_ratio, same_scalar
 from verl_core.rewards.mathematics.text import tight, unified
@@ -20,20 +21,17 @@ _NOT_WORD = re.compile(r"\\text|[^\w\s+-]|_")
 _SYNONYMS = {"dne": "undefined", "does not exist": "undefined", "not defined": "undefined"}
 
 
-@lru_cache(maxsize=8192)
-def same_text(gold: str, answer: str) -> bool:
-    """Whether the two are one text once spelling and idle spaces are unified, and not empty. Cheap; most right answers
-    end here."""
-    gold, answer = tight(unified(gold)), tight(unified(answer))
-    return bool(gold) and gold == answer
+def same_answer(gold: str, answer: str) -> bool:
+    """Whether `answer` is right where `gold` is, and says anything. Bounded in time but for what goes to math-verify."""
+    compare = _same_answer if len(gold) + len(answer) <= 2 * LONGEST else _same_answer.__wrapped__
+    return compare(gold, answer)
 
 
 @lru_cache(maxsize=8192)  # the samples of a prompt often end in the same answer
-def same_answer(gold: str, answer: str) -> bool:
-    """Whether `answer` is right where `gold` is. Bounded in time but for what goes to math-verify."""
-    if same_text(gold, answer):
-        return True
+def _same_answer(gold: str, answer: str) -> bool:
     gold, answer = unified(gold), unified(answer)
+    if tight(gold) == tight(answer):
+        return bool(gold)
     if not answer:
         return False
     if _chosen(gold, answer):

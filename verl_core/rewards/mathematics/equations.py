@@ -4,14 +4,13 @@ from collections.abc import Callable
 
 from verl_core.rewards.mathematics.expression import Tree, Unreadable, expression, negative
 from verl_core.rewards.mathematics.identity import proportional
-from verl_core.rewards.mathematics.symbolic import same_symbolically
 from verl_core.rewards.mathematics.text import tight
 from verl_core.rewards.mathematics.values import Relation, Value
 
 
 def same_relation(gold: Relation, answer: Relation, same: Callable[[Value, Value], bool]) -> bool:
     """By value where both name the same thing, else by the difference of their sides: as functions those are multiples
-    of each other, by a positive number for inequalities. What that leaves open is math-verify's to say."""
+    of each other, by a positive number for inequalities."""
     if gold.value is not None and answer.value is not None and _alike(gold.left, answer.left):
         return same(gold.value, answer.value)
     if gold.sign != answer.sign:
@@ -20,8 +19,6 @@ def same_relation(gold: Relation, answer: Relation, same: Callable[[Value, Value
         ratio = proportional(_difference(gold), _difference(answer))
     except Unreadable:
         return False
-    if ratio == 0 and gold.sign == "=" and gold.value is None:
-        return same_symbolically(f"{gold.left}={gold.right}", f"{answer.left}={answer.right}")
     return ratio == 1 or (ratio == -1 and gold.sign in ("=", "!="))
 
 

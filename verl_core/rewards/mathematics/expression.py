@@ -1,6 +1,6 @@
 r"""Reads one algebraic expression, in LaTeX or plain text, into a tree of tuples. Nothing is evaluated, let alone run.
 
-The tree: ("num", Fraction, significant decimals or 0), ("var", name), ("const", "pi" | "e" | "i" | "inf"),
+The tree: ("num", Fraction, decimals written), ("var", name), ("const", "pi" | "e" | "i" | "inf"),
 ("sum", [..]), ("product", [..]), ("power", base, exponent), ("root", radicand, degree) and ("call", name, argument..).
 """
 
@@ -60,7 +60,7 @@ def expression(text: str) -> Tree:
 def number(digits: str) -> Tree:
     """The leaf of a decimal literal, its value exact."""
     digits = digits.replace(",", "").replace(" ", "").rstrip(".")
-    decimals = len(digits.replace(".", "").lstrip("0")) if "." in digits else 0
+    decimals = len(digits.partition(".")[2]) if digits.replace(".", "").isdecimal() else 0
     return ("num", Fraction(digits if digits[0] != "." else "0" + digits), decimals)
 
 
@@ -158,7 +158,7 @@ class _Reader:
     def _primary(self) -> Tree:
         kind, text = self._kind(), self._next()
         if kind == "number":
-            return self._mixed(number(text))
+            return self._repeating(text) if self._peek() == "\\overline" else self._mixed(number(text))
         if kind == "mixed":
             whole, above, below = (int(part) for part in re.split("[ /]", text))
             if not above < below:
@@ -182,6 +182,16 @@ class _Reader:
         if kind == "command" and _GREEK.fullmatch(name):
             return ("var", text)
         raise Unreadable(f"{text!r} is no part of an expression")
+
+    def _repeating(self, digits: str) -> Tree:
+        """`0.1\\overline{6}`: the digits under the bar go on for ever."""
+        self._next()
+        period = self._tokens[self._at + 1 : self._at + 2]
+        group = self._group()
+        if "." not in digits or group[0] != "num" or not period[0][1].isdecimal():
+            raise Unreadable("a bar over something else than decimals")
+        decimals = len(digits.partition(".")[2])
+        return ("num", number(digits)[1] + group[1] / (10 ** len(period[0][1]) - 1) / 10**decimals, 0)
 
     def _mixed(self, whole: Tree) -> Tree:
         """`2\\frac{1}{2}` is two and a half; `2\\frac{x}{2}` and `2\\frac{3}{2}` are products."""

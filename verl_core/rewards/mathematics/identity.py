@@ -18,6 +18,7 @@ from verl_core.rewards.mathematics.expression import Tree, Unreadable
 MOST_BITS = 20_000
 DIGITS = 50
 LARGEST_FACTORIAL = 2_000
+MOST_FACTORS = 20  # of a binomial coefficient that is a polynomial
 _AGREE = 10.0 ** -(DIGITS - 12)  # relative; what is lost to cancellation
 _POINTS = 4  # the first half positive, the others of either sign
 
@@ -27,16 +28,15 @@ class Irrational(ValueError):
 
 
 def identical(a: Tree, b: Tree) -> bool | None:
-    """True or False where the values say it; None where they agree only for positive variables, or nowhere exist.
+    """True or False where the values say it, False too where none exist; None where they agree only for positive
+    variables.
 
     Raises Unreadable for values out of bounds.
     """
     names = sorted(variables(a) | variables(b))
     verdicts = [verdict for at in _points(names) if (verdict := _agree(a, b, at)) is not None]
-    if not verdicts:
-        return None
     if all(verdicts):
-        return True
+        return bool(verdicts)
     return None if len(verdicts) == _POINTS and all(verdicts[: _POINTS // 2]) else False
 
 
@@ -60,9 +60,12 @@ def proportional(a: Tree, b: Tree) -> int | None:
     return 1 if complex(ratios[0]).real > 0 else -1
 
 
-def within(a: Any, b: Any, step: Fraction) -> bool:
-    """Whether two values (of `value`) are less than `step` apart."""
-    return bool(abs(_mp(a) - _mp(b)) < _mp(step))
+def abridges(decimal: Fraction, exact: Any, step: Fraction) -> bool:
+    """Whether a number with decimals down to `step` is a value (of `value`), rounded or cut."""
+    beyond = (_mp(exact) - _mp(decimal)) * (1 if decimal > 0 else -1)  # more than what was cut to
+    if _context().im(beyond):
+        return False
+    return bool(abs(beyond) <= _mp(step) / 2 or 0 <= beyond < _mp(step))
 
 
 def variables(tree: Any) -> set[str]:
@@ -97,7 +100,9 @@ def _close(a: Any, b: Any) -> bool:
     if isinstance(a, Fraction) and isinstance(b, Fraction):
         return a == b
     a, b = _mp(a), _mp(b)
-    return a == b or bool(abs(a - b) <= _AGREE * max(abs(a), abs(b)))
+    if _context().isinf(a) or _context().isinf(b):
+        return bool(a == b)
+    return bool(abs(a - b) <= _AGREE * max(abs(a), abs(b)))
 
 
 def _points(names: list[str]) -> Iterator[dict[str, Fraction]]:
@@ -144,6 +149,8 @@ def _exact_call(name: str, of: list[Fraction]) -> Fraction:
         return Fraction(math.floor(of[0]) if name == "floor" else math.ceil(of[0]))
     if name in ("factorial", "binomial") and all(n.denominator == 1 and 0 <= n <= LARGEST_FACTORIAL for n in of):
         return Fraction(math.factorial(int(of[0])) if name == "factorial" else math.comb(int(of[0]), int(of[1])))
+    if name == "binomial" and of[1].denominator == 1 and 0 <= of[1] <= MOST_FACTORS:
+        return math.prod((of[0] - k) / (k + 1) for k in range(int(of[1])))  # of a variable n: a polynomial
     if name in ("factorial", "binomial") and all(n.denominator == 1 for n in of):
         raise Unreadable("a factorial that is too large, or of a negative number")
     raise Irrational

@@ -6,7 +6,7 @@ from typing import Literal
 
 from verl_core.rewards.mathematics.expression import LONGEST, Tree, Unreadable, expression
 from verl_core.rewards.mathematics.relations import related, relation_signs
-from verl_core.rewards.mathematics.split import enclosed, outside, split
+from verl_core.rewards.mathematics.split import enclosed, split
 from verl_core.rewards.mathematics.text import tight
 from verl_core.rewards.mathematics.units import split_unit
 from verl_core.rewards.mathematics.values import Interval, Many, Matrix, Scalar, Text, Value
@@ -53,8 +53,6 @@ def _read(text: str, thousands: bool, depth: int) -> Value:
     united = split(text, _UNION)
     if len(united) > 1:
         return _many("set", tuple(map(inner, united)))
-    if _PLUS_MINUS.search(outside(text)):
-        return Many("list", tuple(inner(_with_sign(text, sign)) for sign in "+-"))
     if _EMPTY.fullmatch(_plain(text).lower()):
         return Many("set", ())
     if brackets := enclosed(text):
@@ -62,6 +60,8 @@ def _read(text: str, thousands: bool, depth: int) -> Value:
     if matrix := _MATRIX.fullmatch(text):
         rows = [row for row in split(matrix["body"], _ROW) if row]
         return Matrix(tuple(tuple(map(inner, split(row, _CELL))) for row in rows))
+    if _PLUS_MINUS.search(text):
+        return Many("list", tuple(inner(_with_sign(text, sign)) for sign in "+-"))
     ratio = split(text, _COLON)
     if len(ratio) > 1 and all(ratio):
         return Many("ratio", tuple(map(inner, ratio)))

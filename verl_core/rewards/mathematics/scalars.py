@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from verl_core.rewards.mathematics.expression import Tree, Unreadable
-from verl_core.rewards.mathematics.identity import identical, value, within
+from verl_core.rewards.mathematics.identity import abridges, identical, value
 from verl_core.rewards.mathematics.symbolic import same_symbolically
 from verl_core.rewards.mathematics.text import tight
 from verl_core.rewards.mathematics.units import Unit
@@ -71,16 +71,18 @@ def _is_rounding(decimal: Tree, exact: Tree) -> bool:
     """Whether `decimal` is a decimal literal with ENOUGH_DIGITS, and what `exact`, which has no finite decimals, rounds
     or is cut to."""
     sign, literal = _literal(decimal)
-    if literal is None or literal[2] < ENOUGH_DIGITS or _literal(exact)[1] is not None:
+    if literal is None or _literal(exact)[1] is not None:
         return False
-    step = Fraction(1, literal[1].denominator)
+    step = Fraction(1, 10 ** literal[2])
+    if literal[1] / step < 10 ** (ENOUGH_DIGITS - 1):
+        return False
     number: Fraction = sign * literal[1]
     try:
         wanted = value(exact)
     except (KeyError, ZeroDivisionError):  # it has variables, or is nowhere defined
         return False
     endless = _is_endless(wanted) if isinstance(wanted, Fraction) else True
-    return endless and within(wanted, number, step)
+    return endless and abridges(number, wanted, step)
 
 
 def _literal(tree: Tree) -> tuple[int, Tree | None]:

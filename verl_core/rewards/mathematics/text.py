@@ -49,7 +49,11 @@ _THOUSANDS = re.compile(
     r"(?<=\d)(?:\{,\}|,?\\[,;:! ]|,?\\!|[\N{NO-BREAK SPACE}\u202f\u2009])(?=\d{3}(?!\d))"
 )  # 1{,}000, 1\,000
 _DECIMAL_COMMA = re.compile(r"(?<=\d)\{[,.]\}(?=\d)")  # 3{,}5
+_ROW_GAP = re.compile(r"(?<=\\\\)\[[\d.]{1,6}\s?[a-z]{2}\]")  # of a matrix
+_UPRIGHT = re.compile(r"\\text\s?\{\s?([-\d.,]*|[ei])\s?\}")
+_UPRIGHT_LETTER = re.compile(r"\\text\s?\{\s?([a-zA-Z])\s?\}")
 _SPACES = re.compile(r"\s+")
+_IDLE_BRACES = re.compile(r"(?<=[\^_])\{([a-zA-Z0-9])\}")
 _IDLE_SPACE = re.compile(r"(?<![a-zA-Z0-9.]) | (?![a-zA-Z0-9.])")
 
 
@@ -60,14 +64,16 @@ def unified(text: str) -> str:
     if not text.isascii():
         text = _ascii(text)
     if "{" in text or "\\" in text:
-        text = _DECIMAL_COMMA.sub(".", _THOUSANDS.sub("", text))
+        text = _ROW_GAP.sub("", _DECIMAL_COMMA.sub(".", _THOUSANDS.sub("", text)))
     text = _REWRITTEN.sub(lambda found: _REWRITES.get(found.group(), found.group()), text)
-    return _SPACES.sub(" ", text).strip(" *:").rstrip(" .,;:")
+    text = _UPRIGHT.sub(r"\1", _SPACES.sub(" ", text)).strip(" *:").rstrip(" .,;:")
+    letter = _UPRIGHT_LETTER.fullmatch(text)
+    return letter[1] if letter else text
 
 
 def tight(text: str) -> str:
-    """A unified text without the spaces that mean nothing. `2 1/2`, `5 cm` and `\\pi r` keep theirs."""
-    return _IDLE_SPACE.sub("", text)
+    """A unified text without the spaces and braces that mean nothing. `2 1/2`, `5 cm` and `\\pi r` keep theirs."""
+    return _IDLE_BRACES.sub(r"\1", _IDLE_SPACE.sub("", text))
 
 
 def _ascii(text: str) -> str:

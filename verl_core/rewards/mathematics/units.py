@@ -31,7 +31,6 @@ _TABLE = {
     "angle": "degree degrees deg 1|radian radians rad 57.29577951308232",
     "temperature C": "°C celsius 1",
     "temperature F": "°F fahrenheit 1",
-    "speed": "mph 1|kmh kph kmph 0.621371192237334",
 }
 _KNOWN = {
     name: (dimension, Fraction(scale))
@@ -40,9 +39,11 @@ _KNOWN = {
     for name in names
 }
 _NEUTRAL = frozenset(("unit", "units", "of", "the", "total", "exactly", "about"))
+_SHORT = {"mph": "miles per hour", "kmh": "km per hour", "kph": "km per hour", "kmph": "km per hour"}
 _POWER = {"square": 2, "squared": 2, "sq": 2, "cubic": 3, "cubed": 3, "cu": 3}
 _UPRIGHT = re.compile(r"^(?P<body>.*?)\s?\\text\s?\{(?P<name>[^{}]*)\}(?:\^\{?(?P<power>[23])\}?)?$", re.DOTALL)
 _DEGREES = re.compile(r"^(?P<body>.*?)\^\{?\s?\\circ\s?\}?\s?(?:\\text\s?\{)?(?P<scale>[CF]?)\}?$", re.DOTALL)
+_OF_AN_ANGLE = re.compile(r"\s*$|.*(?:sin|cos|tan|cot|sec|csc)", re.DOTALL)
 _WORDS = re.compile(
     r"^(?P<body>.*[\d)}!i])(?P<gap>\s?)(?P<name>[a-zA-Z]+(?:[ /][a-zA-Z/]+){0,4})\.?(?:\^\{?(?P<power>[23])\}?)?$",
     re.DOTALL,
@@ -51,7 +52,7 @@ _WORDS = re.compile(
 
 def split_unit(text: str) -> tuple[str, Unit | None]:
     """A unified text without its unit, and the unit; None where there is none."""
-    if "\\circ" in text and (found := _DEGREES.match(text)) and found["body"].strip():
+    if "\\circ" in text and (found := _DEGREES.match(text)) and not _OF_AN_ANGLE.match(found["body"]):
         dimension = f"temperature {found['scale']}" if found["scale"] else "angle"
         return found["body"].strip(), Unit(((dimension, 1),))
     if (
@@ -73,6 +74,8 @@ def _is_unit(name: str, apart: bool, powered: bool) -> bool:
     """Bare letters behind a number are a unit where no product of variables is written so: `5 cm`, `5cm`, `12 apples`;
     `5 m` with its space, but not `5m` or `5xy`."""
     first = re.split("[ /]", name)[0]
+    if first in _SHORT:
+        return True
     if first in _KNOWN or name.split()[-1] in _KNOWN:
         return len(first) > 1 or (apart and not powered)
     return apart and len(name) >= 3
@@ -82,7 +85,7 @@ def _unit(name: str, power: int) -> Unit | None:
     """The unit that words name: `cm`, `square miles`, `miles per hour`, `km/h`. None when they name nothing."""
     factors: list[tuple[str, Fraction, int]] = []
     sign, raised = 1, power
-    for word in re.findall(r"[a-zA-Z°¢]+|/", name):
+    for word in re.findall(r"[a-zA-Z°¢]+|/", _SHORT.get(name.strip().lower(), name)):
         known = word if word in _KNOWN else word.lower()
         if known in ("/", "per"):
             sign = -1
