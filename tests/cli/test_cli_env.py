@@ -237,6 +237,10 @@ def test_a_stale_lock_is_named_with_its_command(rlx, seeded, tmp_path):
     [
         ("Failed to install: x\n cause: failed to copy: No space left on device (os error 28)", "no space left"),
         ("error: The requested interpreter resolved to Python 3.11.2, which is incompatible", "is not a Python"),
+        (
+            "error: Failed to build `pycosat==0.6.6`\n cause: x\n [stderr]\n error: command 'cc' failed\nhint: y",
+            "pycosat has no wheel and cannot be built from source: command 'cc' failed",
+        ),
         ("error: something new", "uv could not make /envs/a: something new"),
         ("thread 'main' panicked", "uv could not make /envs/a: thread 'main' panicked"),
         ("", "uv could not make /envs/a: it says nothing"),

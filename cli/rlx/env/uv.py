@@ -193,5 +193,11 @@ def explain(stderr: str, folder: Path) -> EnvError:
         return EnvError(
             f"{sys.executable} is not a Python {requires_python()}", "run rlx with one: `uv run --python 3.12 rlx ...`"
         )
+    if built := re.search(r"Failed to build `([\w.\-]+)==", text):
+        said = text.rpartition("error:")[2].partition("hint:")[0]
+        return EnvError(
+            f"{built[1]} has no wheel and cannot be built from source: {said.strip()}",
+            "that takes a C compiler and Python's headers (on Debian: apt install gcc python3-dev); then run this again",
+        )
     reason = text.partition("error:")[2] or text or "it says nothing"
     return EnvError(f"uv could not make {folder}: {reason.strip()}", "rlx doctor")
