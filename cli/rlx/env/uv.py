@@ -197,7 +197,7 @@ def explain(stderr: str, folder: Path) -> EnvError:
         said = text.rpartition("error:")[2].partition("hint:")[0]
         return EnvError(
             f"{built[1]} has no wheel and cannot be built from source: {said.strip()}",
-            "that takes a C compiler and Python's headers (on Debian: apt install gcc python3-dev); then run this again",
+            "that takes a C compiler and Python's headers (Debian: apt install gcc python3-dev); then run this again",
         )
     reason = text.partition("error:")[2] or text or "it says nothing"
     return EnvError(f"uv could not make {folder}: {reason.strip()}", "rlx doctor")
