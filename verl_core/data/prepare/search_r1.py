@@ -14,7 +14,7 @@ INSTRUCTION = "Think about it, then give the short answer between <answer> and <
 
 def prepare(wanted: Wanted) -> Prepared:
     """Rows of `searchR1_<set>`, whose gold is {target: [answers that are right]}. Raises UserError (`published`)."""
-    return published(wanted, LAYOUT, _row)
+    return published(wanted, LAYOUT, _row, lenient=True)
 
 
 def _row(record: Record, split: str, index: int) -> Row:

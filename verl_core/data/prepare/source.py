@@ -33,7 +33,7 @@ class Layout:
         """Where the split's files may lie below a folder; the first pattern that some file fits is taken."""
         name = self.splits[split]
         plain = [f"{name}{suffix}" for suffix in SUFFIXES]
-        sharded = [f"{folder}{name}-*.parquet" for folder in (f"{self.config}/", "")]
+        sharded = [f"{folder}{name}-*.parquet" for folder in (f"{self.config}/", "default/", "")]
         converted = [f"{folder}/{name}/*.parquet" for folder in (self.config, "default")]  # the hub's own conversion
         return [*plain, *self.files, *sharded, *converted]
 

@@ -16,7 +16,7 @@ LAYOUT = Layout(
 
 def prepare(wanted: Wanted) -> Prepared:
     """Rows with prompt, chosen and rejected as messages. Raises UserError (`published`)."""
-    return published(wanted, LAYOUT, _row)
+    return published(wanted, LAYOUT, _row, lenient=True)
 
 
 def _row(record: Record, split: str, index: int) -> Row:
