@@ -34,8 +34,9 @@ def encode(value, keep):
             return [name, *(encode(item, keep) for item in kind.__iter__(value))]
     if isinstance(value, range):
         return ["range", value.start, value.stop, value.step]
-    if isinstance(value, type) and _TYPES.get(value.__name__) is value:
-        return ["type", value.__name__]
+    for name, kind in _TYPES.items():
+        if value is kind:
+            return ["type", name]
     return ["object", keep(value)]
 
 

@@ -1,0 +1,98 @@
+"""No program gets out, holds anybody up, or leaves anything behind."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from errno import EPERM
+from pathlib import Path
+
+import pytest
+from hostile_programs import ALL, MARK, Hostile
+
+from verl_core.rewards.sandbox.bubblewrap import Bubblewrap
+from verl_core.rewards.sandbox.local import LocalSandbox
+from verl_core.rewards.sandbox.protocol import Limits, Outcome
+from verl_core.rewards.sandbox.rlimits import Rlimits
+from verl_core.rewards.sandbox.seccomp import MACHINES
+from verl_core.rewards.sandbox.syscalls import DENIED
+
+pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap (bwrap) is not installed")
+
+QUICK = {"fork", "kill init", "tcp", "passwords", "this project", "environment of init", "each denied call", "environment"}
+QUICK |= {"prints for ever", "memory, at once"}
+MEMORY_MB = 300 + os.getpid() % 200  # stands on every command line, so that what is left over can be told from others'
+SECRET = "canary-in-the-coal-mine"
+
+
+def _limits(hostile: Hostile) -> Limits:
+    return Limits(seconds=1.0 if hostile.status == "timeout" else 20.0, memory_mb=MEMORY_MB, output_kb=512, tmp_mb=4)
+
+
+@pytest.fixture(scope="module")
+def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future]]:
+    """The outcomes of the programs that this session tests, four running at a time."""
+    canary = tmp_path_factory.mktemp("canary") / "secret.txt"
+    canary.write_text(SECRET)
+    column = MACHINES[os.uname().machine][0]
+    denied = [(name, numbers[column], EPERM) for name, numbers in DENIED.items() if numbers[column] is not None]
+    told = {"project": str(Path(__file__).parents[3]), "canary": str(canary), "denied": denied}
+    wanted = {item.callspec.params.get("hostile") for item in request.session.items if hasattr(item, "callspec")}
+    sandbox = Bubblewrap()
+    os.environ["HOSTILE_SECRET"] = SECRET
+
+    def run(hostile: Hostile) -> Outcome:
+        program = hostile.program
+        for name, value in told.items():
+            program = program.replace(f"{{{name}!r}}", repr(value))
+        return sandbox.run(program, hostile.stdin, _limits(hostile))
+
+    with ThreadPoolExecutor(4) as threads:
+        yield {hostile.name: threads.submit(run, hostile) for hostile in ALL if hostile in wanted}
+    del os.environ["HOSTILE_SECRET"]
+
+
+def _check(hostile: Hostile, outcome: Outcome) -> None:
+    printed = outcome.stdout.decode(errors="replace")
+    assert outcome.status == hostile.status, (printed[:200], outcome.stderr[-500:])
+    assert "ESCAPED" not in printed and SECRET not in printed + outcome.stderr
+    if hostile.stdout is not None:
+        assert printed.rstrip("\n") == hostile.stdout
+    assert hostile.says in outcome.stderr
+    assert len(outcome.stdout) + len(outcome.stderr) <= 600 * 1024
+    assert outcome.seconds < _limits(hostile).seconds + 3
+
+
+@pytest.mark.parametrize("hostile", [h for h in ALL if h.name in QUICK], ids=lambda h: h.name)
+def test_hostile_program_gets_nowhere(hostile: Hostile, outcomes: dict[str, Future]) -> None:
+    _check(hostile, outcomes[hostile.name].result())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("hostile", [h for h in ALL if h.name not in QUICK], ids=lambda h: h.name)
+def test_every_hostile_program_gets_nowhere(hostile: Hostile, outcomes: dict[str, Future]) -> None:
+    if hostile.name == "32-bit calls" and os.uname().machine != "x86_64":
+        pytest.skip("32-bit calls are a thing of x86_64")
+    _check(hostile, outcomes[hostile.name].result())
+
+
+def test_nothing_is_left_behind(outcomes: dict[str, Future]) -> None:
+    for future in outcomes.values():
+        future.result()
+    assert not processes_with(str(MEMORY_MB << 20))
+    places = (Path("/"), Path("/tmp"), Path("/dev"), Path("/dev/shm"), Path("/etc"), Path("/usr/lib"), Path.cwd())
+    assert not [place for place in places if (place / MARK).exists()]
+
+
+def processes_with(word: str) -> list[str]:
+    """Command lines of this machine's processes that have this word."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            continue
+        if word in words:
+            found.append(" ".join(words)[:100])
+    return found
