@@ -136,6 +136,9 @@ def test_broken_csv_is_named_by_line(tmp_path, custom):
     source.write_text('q,a\n"two\nlines",1\nshort\n', encoding="utf-8")
     with pytest.raises(UserError, match="row 4: the row has 1 fields, the header 2: q, a"):
         custom(source, "--map", "prompt=q,answer=a")
+    source.write_text("q,a\nx,\n", encoding="utf-8")
+    with pytest.raises(UserError, match="row 2: a is null; keys present: q, a"):
+        custom(source, "--map", "prompt=q,answer=a")
     source.write_text("q,q\n1,2\n", encoding="utf-8")
     with pytest.raises(UserError, match="names a column twice"):
         custom(source, "--map", "prompt=q,answer=q")

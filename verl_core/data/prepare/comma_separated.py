@@ -14,8 +14,9 @@ LONGEST = 1 << 27  # characters of a field; the csv module's own bound is 131,07
 
 
 def read_csv(path: Path) -> Iterator[tuple[int, Any]]:
-    """(line on which the row ends, record of texts by column); a ValueError in place of a row that has other than the
-    header's number of fields. Raises UserError when the file cannot be read, or its header names a column twice."""
+    """(line on which the row ends, texts by column, None for an empty one); a ValueError in place of a row that has
+    other than the header's number of fields. Raises UserError when the file cannot be read, or its header names a
+    column twice."""
     csv.field_size_limit(LONGEST)
     try:
         raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -30,8 +31,10 @@ def read_csv(path: Path) -> Iterator[tuple[int, Any]]:
         for fields in lines:
             if not fields:
                 continue
-            fits = len(fields) == len(header)
-            wrong = ValueError(f"the row has {len(fields)} fields, the header {len(header)}: {', '.join(header)}")
-            yield lines.line_num, dict(zip(header, fields, strict=True)) if fits else wrong
+            record: Any = {name: text or None for name, text in zip(header, fields, strict=False)}
+            if len(fields) != len(header):
+                how_many = f"{len(fields)} fields, the header {len(header)}"
+                record = ValueError(f"the row has {how_many}: {', '.join(header)}")
+            yield lines.line_num, record
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as e:
         raise UserError(f"{path} cannot be read: {e}", "check that the file is whole; UTF-8 is expected") from e

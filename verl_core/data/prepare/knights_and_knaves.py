@@ -1,7 +1,6 @@
 """Knights and knaves (Smullyan 1978), made here: who tells the truth and who lies, from what each says of all. Every
 problem has exactly one solution, found by looking at all 2^n of them."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 from random import Random
@@ -110,7 +109,7 @@ def _read(record: Record, split: str, index: int) -> Row:
 
 def _prompt(question: str, gold: dict[str, Any], split: str, index: int) -> Row:
     names, knight, knave = gold["names"], gold["knight"], gold["knave"]
-    example = listed([f"{name} is {_a(role)}" for name, role in zip(names, _alternating(knight, knave), strict=False)])
+    example = f"Xenia is {_a(knight)} and Yann is {_a(knave)}"  # not of the people there: no answer to be copied
     answer = listed([f"{n} is {_a(knight if k else knave)}" for n, k in zip(names, gold["knights"], strict=True)])
     content = f"{question} {INSTRUCTION.format(example=example)}"
     return prompt_row(DATA_SOURCE, content, "logic", gold, split, index, answer=f"<answer>{answer}</answer>")
@@ -119,11 +118,6 @@ def _prompt(question: str, gold: dict[str, Any], split: str, index: int) -> Row:
 def listed(words: tuple[str, ...] | list[str]) -> str:
     """`A, B and C`."""
     return " and ".join(filter(None, [", ".join(words[:-1]), words[-1]]))
-
-
-def _alternating(*words: str) -> Iterator[str]:
-    while True:
-        yield from words
 
 
 def _a(noun: str) -> str:

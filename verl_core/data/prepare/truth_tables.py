@@ -4,6 +4,7 @@ A truth table is an int of 2^n bits: bit i speaks of island i, in which person p
 """
 
 from collections.abc import Sequence
+from functools import cache
 from random import Random
 
 Claim = tuple
@@ -20,7 +21,7 @@ def draw_claim(random: Random, n: int, depth: int) -> Claim:
         return "not", draw_claim(random, n, depth - 1)
     left = draw_claim(random, n, random.randint(1, depth - 1))
     right = draw_claim(random, n, random.randint(1, depth - 1))
-    while right == left:
+    while right == left or _same_person(left, right):
         right = draw_claim(random, n, random.randint(1, depth - 1))
     return random.choice(("and", "or", "if")), left, right
 
@@ -31,7 +32,7 @@ def solutions(claims: Sequence[Claim]) -> list[tuple[bool, ...]]:
     every = (1 << (1 << n)) - 1
     fitting = every
     for person, claim in enumerate(claims):
-        fitting &= every ^ _table(("knight", person), n) ^ _table(claim, n)
+        fitting &= every ^ _knight(person, n) ^ _table(claim, n)
     return [
         tuple(bool(island >> person & 1) for person in range(n)) for island in range(1 << n) if fitting >> island & 1
     ]
@@ -52,11 +53,22 @@ def spoken(claim: Claim, names: Sequence[str]) -> str:
     return pattern[kind].format(*said)
 
 
+@cache
+def _knight(person: int, n: int) -> int:
+    return sum(1 << island for island in range(1 << n) if island >> person & 1)
+
+
+def _same_person(one: Claim, other: Claim) -> bool:
+    """Whether both are about one person alone: joined, they would always hold, or never, or say but one of the two."""
+    atoms = all(claim[0] in ("knight", "knave") for claim in (one, other))
+    return atoms and one[1] == other[1]
+
+
 def _table(claim: Claim, n: int) -> int:
     every = (1 << (1 << n)) - 1
     kind, *parts = claim
     if kind in ("knight", "knave"):
-        knight = sum(1 << island for island in range(1 << n) if island >> parts[0] & 1)
+        knight = _knight(parts[0], n)
         return knight if kind == "knight" else every ^ knight
     tables = [_table(part, n) for part in parts]
     if kind == "not":
