@@ -27,8 +27,8 @@ def published(
     lenient: bool = False,
 ) -> Prepared:
     """The rows of every split, at most `wanted.limit` each. `same`: rows with an equal value of it are kept once.
-    `lenient`: broken rows are left out and counted while they are fewer than one in a hundred, for large
-    sets that nobody has cleaned.
+    `lenient`: broken rows are left out and counted while they are fewer than one in a hundred, for large sets
+    that nobody has cleaned.
 
     Raises UserError for absent files, an unreachable hub, files without rows, and broken rows with their file and line.
     """
