@@ -45,7 +45,7 @@ def test_of_other_tokenizers_nothing_is_proved(tokenizer):
     assert token_bound(object()) is None
 
 
-def test_the_filter_keeps_what_tokenising_every_row_keeps_and_tokenises_only_what_may_be_too_long(tmp_path, tokenizer):
+def test_the_filter_keeps_what_tokenising_every_row_keeps(tmp_path, tokenizer):
     file = tmp_path / "rows.jsonl"
 
     def load(**cfg):
