@@ -6,6 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any, Literal
 
 from verl_core.batch import Batch
@@ -31,6 +32,7 @@ from verl_core.controller.executors import Executor, WorkerGroup
 from verl_core.controller.executors.base import placements
 from verl_core.controller.executors.local import LocalExecutor
 from verl_core.controller.flows import Flow, PolicyFlow, optimizer_steps
+from verl_core.controller.model_rewards import check_models, model_parts
 from verl_core.controller.profiler import Profiler
 from verl_core.controller.roles import Role
 from verl_core.controller.rollouts import NoRollout, Rollout
@@ -64,13 +66,23 @@ def make_executor(config: RlxConfig) -> Executor:
 class Generation:
     """Ranks, engines and scorers: what turns prompts into scored answers. Shared by training and evaluation."""
 
-    def __init__(self, config: RlxConfig, model_folder: str, blank: bool = False):
+    def __init__(
+        self,
+        config: RlxConfig,
+        model_folder: str,
+        blank: bool = False,
+        timer: Timer | None = None,
+        run_dir: Path | None = None,
+    ):
+        """`timer`: of the passes of a reward model. `run_dir`: where a judge's verdicts are kept."""
         self.config, self.model_folder, self.blank = config, model_folder, blank
+        self.timer, self.run_dir = timer or Timer(), run_dir
         self.tokenizer = load_tokenizer(config.model, model_folder)
 
     async def start(self, stack: AsyncExitStack) -> None:
         """Starts everything; `stack` ends it again, also after a failure half-way."""
         c = self.config
+        check_models(c)
         if uses_rollout(c):
             self.scorers = Scorers(c.reward)
             stack.callback(self.scorers.close)
@@ -84,6 +96,8 @@ class Generation:
         }
         self.rollout: Rollout | NoRollout = NoRollout()
         if uses_rollout(c):
+            for name, model in model_parts(c, self.roles, self.timer, self.run_dir).items():
+                self.scorers.attach(name, model)
             await self._start_generating(stack)
 
     async def _start_generating(self, stack: AsyncExitStack) -> None:
@@ -143,9 +157,9 @@ class Run:
         stop: Callable[[], bool],
     ):
         self.config, self.resume, self.json_mode = config, resume, json_mode
-        self.generation = Generation(config, model_folder)
         self.records, self.run_dir = records, records.run_dir
         self.timer = Timer()
+        self.generation = Generation(config, model_folder, timer=self.timer, run_dir=self.run_dir)
         self.progress = Progress()
         self.buffer = ReplayBuffer()
         self._stop = stop

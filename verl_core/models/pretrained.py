@@ -7,6 +7,9 @@ read once: other ranks build the same network without touching its memory and ar
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +90,8 @@ def load_value_model(
 ) -> ValueModel:
     """The body of a model with a value head: the folder's own where it holds `score` (a saved critic or a reward
     model with one output), else zeros, so that the first values are 0. Arguments and errors as `load_causal_lm`."""
-    body = _load(AutoModel, model, path, dtype, attn, weights)
+    with _without_load_report():
+        body = _load(AutoModel, model, path, dtype, attn, weights)
     value_model = ValueModel(body, body.base_model_prefix or "model")
     value_model.config.num_labels = 1
     name = MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES.get(value_model.config.model_type)
@@ -120,6 +124,19 @@ def _load(
             hint="copy the whole folder again, or correct model.override_config",
         )
     return network.eval()
+
+
+@contextmanager
+def _without_load_report() -> Iterator[None]:
+    """transformers warns of each weight that a body has no place for: an output layer, or the head that is read next.
+    What is missing is refused by name."""
+    told = logging.getLogger("transformers.modeling_utils")
+    level = told.level
+    told.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        told.setLevel(level)
 
 
 def _load_head(value_model: ValueModel, folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
@@ -25,7 +24,8 @@ class RewardModel:
 
     async def score(self, requests: Sequence[ScoreRequest]) -> list[Verdict]:
         """One verdict a request, in order."""
-        encoded = await asyncio.to_thread(self._conversations.encode, requests)
+        # Not in a thread: which answers travel together, and so how sums are rounded, would hang on who is first.
+        encoded = self._conversations.encode(requests)
         readable = [ids for ids in encoded if not isinstance(ids, Unscorable)]
         outputs = iter(await self._outputs(readable) if readable else [])
         return [failed(str(ids)) if isinstance(ids, Unscorable) else _verdict(next(outputs)) for ids in encoded]
