@@ -147,6 +147,12 @@ def test_broken_csv_is_named_by_line(tmp_path, custom):
         custom(source, "--map", "prompt=q,answer=a")
 
 
+def test_values_of_several_types_in_one_column_are_refused(tmp_path, custom):
+    rows = [{"q": "x", "a": {"tests": ["y"]}}, {"q": "x", "a": "z"}]
+    with pytest.raises(UserError, match="a column of train has values of several types"):
+        custom(jsonl(tmp_path / "in.jsonl", rows), "--map", "prompt=q,ground_truth=a", "--constant", "data_source=x")
+
+
 def test_images_are_refused(tmp_path, custom):
     pq.write_table(pa.table({"q": ["x"], "pic": [{"bytes": b"\x89PNG", "path": "a.png"}]}), tmp_path / "a.parquet")
     with pytest.raises(UserError, match="holds an image"):

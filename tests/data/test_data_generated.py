@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_core.config.dataset_options import read
+from verl_core.config.dataset_options import read, rows
 from verl_core.config.errors import UserError
 from verl_core.config.generated_data import CountdownOptions, KnightsAndKnavesOptions
 from verl_core.data.prepare import countdown, job, knights_and_knaves
@@ -100,14 +100,14 @@ def test_made_by_seed_distinct_and_each_gold_scores_one(made, name):
     words = ("--count", "300", "--test-count", "40", "--seed", "7")
     manifest, splits = made(name, *words)
     assert {split: len(rows) for split, rows in splits.items()} == {"train": 300, "test": 40}
-    rows = splits["train"] + splits["test"]
-    golds = [json.dumps(row["reward_model"]["ground_truth"]) for row in rows]
-    score = default_scorer(rows[0]["data_source"])
-    for i, row in enumerate(rows):
+    every = splits["train"] + splits["test"]
+    golds = [json.dumps(row["reward_model"]["ground_truth"]) for row in every]
+    score = default_scorer(every[0]["data_source"])
+    for i, row in enumerate(every):
         gold, extra = row["reward_model"]["ground_truth"], row["extra_info"]
         assert score(row["data_source"], extra["answer"], gold, extra)["score"] == 1
-        other = next(k for k in range(i + 1, i + len(rows)) if golds[k % len(rows)] != golds[i]) % len(rows)
-        wrong = rows[other]["extra_info"]["answer"]
+        other = next(k for k in range(i + 1, i + len(every)) if golds[k % len(every)] != golds[i]) % len(every)
+        wrong = every[other]["extra_info"]["answer"]
         assert score(row["data_source"], wrong, gold, extra)["score"] == 0
     again, _ = made(name, *words, out="again")
     assert again["files"] == manifest["files"]
@@ -120,7 +120,7 @@ def test_no_countdown_problem_of_the_test_split_is_one_of_training(made):
     """Of few possible problems, so that the same ones are drawn again and again."""
     words = ("--count", "60", "--test-count", "20", "--max-number", "4", "--min-target", "1", "--max-numbers", "3")
     _, splits = made("countdown", *words)
-    golds = [row["reward_model"]["ground_truth"] for rows in splits.values() for row in rows]
+    golds = [row["reward_model"]["ground_truth"] for split in splits.values() for row in split]
     assert len({(tuple(sorted(gold["numbers"])), gold["target"]) for gold in golds}) == 80
     with pytest.raises(UserError, match=r"too few different problems: \d+ of 9999 for train"):
         made("countdown", "--count", "9999", *words[2:], out="never")
@@ -141,6 +141,22 @@ def test_options_are_checked(words, said):
     with pytest.raises(UserError) as error:
         read("countdown", words)
     assert said in str(error.value)
+
+
+def test_rows_of_a_plan_are_those_asked_for_and_tasks_are_known_by_name():
+    assert rows("countdown", read("countdown", ["--count", "5"])) == {"train": 5, "test": 500}
+    assert rows("reasoning-gym:sudoku", read("reasoning-gym:sudoku", [])) == {"train": 2000, "test": 200}
+    assert rows("gsm8k", None) == {"train": 7473, "test": 1319}
+    refused = {
+        "reasoning-gym": "is no data set",
+        "reasoning-gym:sudku": "did you mean sudoku",
+        "gsm8k:x": "no data set",
+    }
+    for name, said in refused.items():
+        with pytest.raises(UserError, match=said):
+            read(name, [])
+    with pytest.raises(UserError, match="--set 'x' is not KEY=VALUE"):
+        read("reasoning-gym:sudoku", ["--set", "x"])
 
 
 COUNTDOWN = {"question": "Make 12 of 12, 2, 2.", "answer": "12*2/2", "metadata": {"numbers": [12, 2, 2], "target": 12}}

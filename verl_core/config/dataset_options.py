@@ -15,6 +15,7 @@ from typing import Any
 from verl_core.config import catalogue, yaml_text
 from verl_core.config.datasets import DatasetFacts
 from verl_core.config.errors import UserError
+from verl_core.config.generated_data import GeneratedOptions
 from verl_core.config.typed import Problem, build, describe, fields_of
 
 COMMON = ("--source", "--out", "--limit", "--validate", "--json", "--dry-run", "--verbose")
@@ -27,12 +28,16 @@ def find(name: str) -> tuple[catalogue.Entry, str]:
     entry = catalogue.entry("dataset", family)
     tasks = facts(entry).tasks
     if bool(tasks) != bool(task) or (colon and not task):
-        raise UserError(f"{name} is no data set", f"write `rlx prepare {family}{':TASK' if tasks else ''}`")
+        raise UserError(f"{name} is no data set", f"write `rlx prepare {_spelled(family, tasks)}")
     if task and task not in tasks:
         near = difflib.get_close_matches(task, tasks, n=3)
         question = f"; did you mean {' or '.join(near)}?" if near else ""
         raise UserError(f"{family} has no task {task!r}{question}", f"its tasks are {', '.join(tasks)}")
     return entry, task
+
+
+def _spelled(family: str, tasks: Sequence[str]) -> str:
+    return f"{family}:TASK` with one of {', '.join(tasks)}" if tasks else f"{family}`"
 
 
 def facts(entry: catalogue.Entry) -> DatasetFacts:
@@ -55,6 +60,13 @@ def maker(file: str) -> str | None:
             task = next((task for task in facts(catalogue.entry("dataset", name)).tasks if task in parts), None)
             return f"{name}:{task}" if task else name
     return None
+
+
+def rows(name: str, options: Any) -> dict[str, int]:
+    """Rows by split: as published, or as many as the options ask for where it is made up."""
+    if isinstance(options, GeneratedOptions):
+        return {"train": options.count, "test": options.test_count}
+    return dict(facts(find(name)[0]).rows)
 
 
 def read(name: str, words: Sequence[str]) -> Any:

@@ -49,12 +49,13 @@ def prepare(
     extras = (*EXTRAS, *facts.extras)
     if not dry_run:
         jobs.become(JOB, words, extras)
+    rows = dataset_options.rows(name, options)
     folder = (out or Path("~/data") / dataset_options.folder(name, options)).expanduser()
     plan = {
         "dataset": name,
         "origin": str(source or (f"hub:{facts.hub}" if facts.hub else "made here")),
         "out": str(folder),
-        "files": {split: {"file": f"{split}.parquet", "rows": min(n, limit or n)} for split, n in facts.rows.items()},
+        "files": {split: {"file": f"{split}.parquet", "rows": min(n, limit or n)} for split, n in rows.items()},
     }
     _say_plan(plan | jobs.planned(JOB, words, extras), as_json)
 

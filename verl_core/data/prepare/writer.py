@@ -45,7 +45,7 @@ def _write(wanted: Wanted, prepared: Prepared, out: Path, written: Callable[[str
     before = manifests.read(out)
     files = {}
     for split, rows in prepared.splits.items():
-        files[split] = _write_split(_temporary(out / f"{split}.parquet"), rows) | {"file": f"{split}.parquet"}
+        files[split] = _write_split(split, _temporary(out / f"{split}.parquet"), rows) | {"file": f"{split}.parquet"}
         written(split)
     manifest = manifests.manifest_of(wanted, prepared, files)
     last = _temporary(out / manifests.NAME)
@@ -58,11 +58,15 @@ def _write(wanted: Wanted, prepared: Prepared, out: Path, written: Callable[[str
     return manifest, any([*changed, bool(stale), _take_name(out / manifests.NAME)])
 
 
-def _write_split(path: Path, rows: list[Row]) -> dict[str, Any]:
+def _write_split(split: str, path: Path, rows: list[Row]) -> dict[str, Any]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.Table.from_pylist(rows), path)
+    try:
+        table = pa.Table.from_pylist(rows)
+    except pa.ArrowException as e:
+        raise UserError(f"a column of {split} has values of several types: {e}", "give it one in the source") from e
+    pq.write_table(table, path)
     _sync(path)
     with path.open("rb") as f:
         digest = hashlib.file_digest(f, "sha256").hexdigest()
