@@ -65,7 +65,7 @@ def test_nothing_is_wrong_with_these(keys):
         ([*JUDGED, f"{JUDGE}.labels={{' good': 1, poor: 0}}"], "is no plain word"),
         ([*JUDGED, f"{JUDGE}.retries=-1"], "is not in"),
         ([*JUDGED, f"{JUDGE}.timeout_s=0"], "is not in"),
-        (["reward.scorers={judge: {weight: 1, scale: 3}}", *AN_ENDPOINT], "its keys are reward.judge.*"),
+        (["reward.scorers={judge: {weight: 1, scale: 3}}", *AN_ENDPOINT], "its settings are the keys of reward.judge"),
         # without effect
         ([f"{MODEL}.path=/m"], f"{MODEL}.path (command line) has no effect; for that set reward.scorers="),
         (AN_ENDPOINT, "have no effect; for that set reward.scorers={task: 1, judge: 1}"),
