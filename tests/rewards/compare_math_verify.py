@@ -2,9 +2,9 @@
 
     python tests/rewards/compare_math_verify.py [--wrong]
 
-prints one JSON line: for each grader how many verdicts are wrong, falsely right and falsely wrong; `--wrong` lists each
-wrong verdict of math-verify first, which ours gets right. math-verify runs bare, with its own time limits, each row in a
-process of its own that is killed after LIMIT_S (counted under "stopped"): some rows keep it busy for ever.
+prints one JSON line: for each grader how many verdicts are wrong, falsely right and falsely wrong; `--wrong` lists
+math-verify's wrong verdicts first. math-verify runs bare, with its own time limits, each row in a process of its own
+that is killed after LIMIT_S (counted under "stopped").
 """
 
 import argparse

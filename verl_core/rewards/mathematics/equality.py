@@ -13,16 +13,18 @@ from verl_core.rewards.mathematics.scalars import same_ratio, same_scalar
 from verl_core.rewards.mathematics.text import tight, unified
 from verl_core.rewards.mathematics.values import Interval, Many, Matrix, Relation, Scalar, Text, Value
 
+LONGEST_CHOICE = 12  # characters, `\\text{(B)}`
 MOST_ITEMS = 60  # of a set, as each is compared with each
 
 _THOUSANDS = re.compile(r"\d,\d{3}")
 _LETTER = re.compile(r"\s?(?:\\text\s?\{\s?)?\(?(?P<letter>[A-Z])(?:\)|[.:](?=\s))\s?\}?.*", re.DOTALL)
+_LONE_LETTER = re.compile(r"(?<![a-zA-Z])[A-HJ](?![a-zA-Z])")
 _NOT_WORD = re.compile(r"\\text|[^\w\s+-]|_")
 _SYNONYMS = {"dne": "undefined", "does not exist": "undefined", "not defined": "undefined"}
 
 
 def same_answer(gold: str, answer: str) -> bool:
-    """Whether `answer` is right where `gold` is, and says anything. Bounded in time but for what goes to math-verify."""
+    """Whether `answer` is right where `gold` is. Bounded in time, but for what goes to math-verify."""
     compare = _same_answer if len(gold) + len(answer) <= 2 * LONGEST else _same_answer.__wrapped__
     return compare(gold, answer)
 
@@ -42,7 +44,9 @@ def _same_answer(gold: str, answer: str) -> bool:
 def _chosen(gold: str, answer: str) -> bool:
     """Gold `B` and an answer such as `(B)`, `\\text{(B) } 12` or `B. twelve`."""
     wanted, given = _LETTER.fullmatch(gold + ")" if len(gold) == 1 else gold), _LETTER.fullmatch(answer)
-    return wanted is not None and given is not None and len(gold) <= 12 and wanted["letter"] == given["letter"]
+    if wanted is None or given is None or len(gold) > LONGEST_CHOICE:
+        return False
+    return {given["letter"], *_LONE_LETTER.findall(answer)} == {wanted["letter"]}
 
 
 @lru_cache(maxsize=4096)
@@ -82,8 +86,10 @@ def same(gold: Value, answer: Value) -> bool:
             return len(gold.rows[0]) == 1 and _in_order([row[0] for row in gold.rows], answer.items)
         case Many(), Many():
             return _same_many(gold, answer)
-        case Many(kind="ratio"), Scalar():
-            return len(gold.items) == 2 and same_ratio(gold.items, answer)
+        case Many(kind="ratio", items=(_, _)), Scalar():
+            return same_ratio(gold.items, answer)
+        case Scalar(), Many(kind="ratio", items=(_, _)):
+            return same_ratio(answer.items, gold)
         case Many(kind="set", items=(only,)), _:
             return same(only, answer)
         case _, Many(kind="set", items=(only,)):
@@ -140,4 +146,5 @@ def _matched(gold: Sequence[Value], answer: Sequence[Value]) -> bool:
 def _words(text: str) -> str:
     """Words to compare: no case, no punctuation, no command that sets them upright."""
     words = " ".join(_NOT_WORD.sub(" ", text).casefold().split())
+    words = words.removeprefix("an ").removeprefix("the ")
     return _SYNONYMS.get(words, words)

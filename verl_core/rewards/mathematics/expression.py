@@ -39,7 +39,7 @@ _GREEK = re.compile(
 _TIMES = ("\\cdot", "\\times", "*")
 _CLOSING = {"(": ")", "[": "]", "{": "}", "\\{": "\\}", "\\lfloor": "\\rfloor", "\\lceil": "\\rceil"}
 _STARTS = frozenset(("(", "[", "{", "\\frac", "\\binom", "\\lfloor", "\\lceil"))
-_DEGREES: Tree = ("product", [("const", "pi"), ("num", Fraction(1, 180), 0)])
+DEGREE_IN_RADIANS: Tree = ("product", [("const", "pi"), ("num", Fraction(1, 180), 0)])
 
 
 class Unreadable(ValueError):
@@ -134,7 +134,7 @@ class _Reader:
             ("mark", "{"), ("command", "\\circ"), ("mark", "}"),
         ]:  # fmt: skip
             self._at += 1 if self._peek() == "\\circ" else 3
-            return ("product", [base, _DEGREES])
+            return ("product", [base, DEGREE_IN_RADIANS])
         return ("power", base, self._exponent())
 
     def _exponent(self) -> Tree:

@@ -18,8 +18,10 @@ from verl_core.rewards.mathematics.expression import Tree, Unreadable
 MOST_BITS = 20_000
 DIGITS = 50
 LARGEST_FACTORIAL = 2_000
+LARGEST_DEGREE = 100  # of a root
 MOST_FACTORS = 20  # of a binomial coefficient that is a polynomial
 _AGREE = 10.0 ** -(DIGITS - 12)  # relative; what is lost to cancellation
+_NOTHING = 10.0 ** -(DIGITS - 5)  # what may be left of sin(pi)
 _POINTS = 4  # the first half positive, the others of either sign
 
 
@@ -102,7 +104,7 @@ def _close(a: Any, b: Any) -> bool:
     a, b = _mp(a), _mp(b)
     if _context().isinf(a) or _context().isinf(b):
         return bool(a == b)
-    return bool(abs(a - b) <= _AGREE * max(abs(a), abs(b)))
+    return bool(abs(a - b) <= max(_AGREE * max(abs(a), abs(b)), _NOTHING))
 
 
 def _points(names: list[str]) -> Iterator[dict[str, Fraction]]:
@@ -150,7 +152,8 @@ def _exact_call(name: str, of: list[Fraction]) -> Fraction:
     if name in ("factorial", "binomial") and all(n.denominator == 1 and 0 <= n <= LARGEST_FACTORIAL for n in of):
         return Fraction(math.factorial(int(of[0])) if name == "factorial" else math.comb(int(of[0]), int(of[1])))
     if name == "binomial" and of[1].denominator == 1 and 0 <= of[1] <= MOST_FACTORS:
-        return math.prod((of[0] - k) / (k + 1) for k in range(int(of[1])))  # of a variable n: a polynomial
+        # of a variable: a polynomial
+        return math.prod(((of[0] - k) / (k + 1) for k in range(int(of[1]))), start=Fraction(1))
     if name in ("factorial", "binomial") and all(n.denominator == 1 for n in of):
         raise Unreadable("a factorial that is too large, or of a negative number")
     raise Irrational
@@ -191,10 +194,23 @@ def _numeric(tree: Tree, at: dict[str, Fraction]) -> Any:
     if kind == "product":
         return mp.fprod(_numeric(factor, at) for factor in tree[1])
     if kind == "power":
-        return _power(_numeric(tree[1], at), _numeric(tree[2], at))
+        base = _numeric(tree[1], at)
+        odd = _odd_root(tree[2], at) if mp.im(base) == 0 and mp.re(base) < 0 else None
+        if odd is not None:
+            return _power(_root(base, odd.denominator), mp.mpf(odd.numerator))
+        return _power(base, _numeric(tree[2], at))
     if kind == "root":
         return _root(_numeric(tree[1], at), _numeric(tree[2], at))
     return _numeric_call(tree[1], [_numeric(part, at) for part in tree[2:]])
+
+
+def _odd_root(exponent: Tree, at: dict[str, Fraction]) -> Fraction | None:
+    """The exponent where it takes a root of odd degree, which negative numbers have: (-8)^{1/3} = -2."""
+    try:
+        fraction = _exact(exponent, at)
+    except Irrational:
+        return None
+    return fraction if 1 < fraction.denominator <= LARGEST_DEGREE and fraction.denominator % 2 else None
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -208,7 +224,7 @@ def _power(base: Any, exponent: Any) -> Any:
 
 def _root(radicand: Any, degree: Any) -> Any:
     mp = _context()
-    if not mp.isint(degree) or not 2 <= degree <= 100:
+    if not mp.isint(degree) or not 2 <= degree <= LARGEST_DEGREE:
         raise Unreadable("a root of an unusual degree")
     if degree % 2 and mp.im(radicand) == 0 and mp.re(radicand) < 0:
         return -mp.root(-mp.re(radicand), int(degree))  # the real root, as in \\sqrt[3]{-8}

@@ -1,10 +1,11 @@
-r"""Reads a unified text (text) as a value (values), from its outermost brackets, commas and signs inwards."""
+r"""Reads a text that `text.unified` made as one of `values`, from its outermost brackets, commas and signs inwards."""
 
 import re
 from functools import partial
 from typing import Literal
 
 from verl_core.rewards.mathematics.expression import LONGEST, Tree, Unreadable, expression
+from verl_core.rewards.mathematics.identity import variables
 from verl_core.rewards.mathematics.relations import related, relation_signs
 from verl_core.rewards.mathematics.split import enclosed, split
 from verl_core.rewards.mathematics.text import tight
@@ -13,6 +14,11 @@ from verl_core.rewards.mathematics.values import Interval, Many, Matrix, Scalar,
 
 DEEPEST = 8  # brackets within brackets
 
+_RATIO_WORD = re.compile(r"(?<=\d)\s?\\text\s?\{\s?to\s?\}\s?(?=\d)|(?<=\d) to (?=\d)")
+_LARGE = re.compile(r"(?<=\d)\s?(?:\\text\s?\{\s?)?(?P<word>hundred|thousand|million|billion)(?:\s?\})?(?![a-z])")
+_ORDINAL = re.compile(r"(?<=\d)\s?(?:\^\s?\{?\s?)?(?:\\text\s?\{\s?)?(?:st|nd|rd|th)(?:\s?\}){0,2}$")
+_ZEROS = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9}
+_BUILT = re.compile(r"[a-z](?:\s?\\in[^|:]{1,20})?\s?[|:]")  # \{x : ...\}
 _AND = re.compile(r",?\s?\\text\s?\{\s?,?\s?(?:and|or)\s?\}\s?|,?\s(?:and|or)\s")
 _COMMA = re.compile(r"[,;]")
 _UNION = re.compile(r"\\cup(?![a-zA-Z])")
@@ -44,7 +50,9 @@ def read(text: str, thousands: bool = True, depth: int = 0) -> Value:
 
 def _read(text: str, thousands: bool, depth: int) -> Value:
     inner = partial(read, thousands=thousands, depth=depth + 1)
-    text = _AND.sub(", ", text)
+    text = _RATIO_WORD.sub(":", _AND.sub(", ", text))
+    if (upright := _UPRIGHT.fullmatch(text)) and re.search(r"[\d,]", upright[1]):
+        return inner(upright[1].strip())  # \text{A, B}, \text{6 ways}
     listed = [piece for piece in split(text, _COMMA, thousands) if piece]
     if len(listed) > 1:
         return Many("list", tuple(map(inner, listed)))
@@ -76,6 +84,8 @@ def _with_sign(text: str, sign: str) -> str:
 
 def _bracketed(opening: str, inside: str, closing: str, thousands: bool, depth: int) -> Value:
     inner = partial(read, thousands=thousands, depth=depth + 1)
+    if opening == "\\{" and (built := _BUILT.match(inside)):
+        return inner(inside[built.end() :])
     items = tuple(map(inner, filter(None, split(inside, _COMMA, thousands)))) if opening != "{" else ()
     if opening == "\\{":
         return _many("set", items)
@@ -99,9 +109,14 @@ def _scalar(text: str) -> Scalar:
         return Scalar(text, _tree(based["digits"]), base=base)
     if _plain(text).lower() in _BASES:
         return Scalar(text, _tree(str(_BASES[_plain(text).lower()])))
-    percent = _PERCENT.search(text)
-    body, unit = (text[: percent.start()], None) if percent else split_unit(text)
-    return Scalar(text, _tree(body), unit, percent is not None)
+    if percent := _PERCENT.search(text):
+        return Scalar(text, _tree(text[: percent.start()]), percent=True)
+    text = _ORDINAL.sub("", text)
+    body, unit = split_unit(_LARGE.sub(lambda found: rf"\cdot 10^{_ZEROS[found['word']]}", text))
+    tree = _tree(body)
+    if unit and "\\" not in text.removeprefix(body) and (tree is None or variables(tree)):
+        return Scalar(text, _tree(text))  # the h of \pi r^2 h is no hour
+    return Scalar(text, tree, unit)
 
 
 def _base(text: str) -> int | None:

@@ -4,10 +4,10 @@ import re
 from collections.abc import Callable
 
 from verl_core.rewards.mathematics.expression import Unreadable, expression
-from verl_core.rewards.mathematics.identity import variables
+from verl_core.rewards.mathematics.identity import identical, variables
 from verl_core.rewards.mathematics.split import outside
 from verl_core.rewards.mathematics.units import split_unit
-from verl_core.rewards.mathematics.values import Interval, Relation, Scalar, Value
+from verl_core.rewards.mathematics.values import Interval, Many, Relation, Scalar, Value
 
 Read = Callable[[str], Value]
 
@@ -16,6 +16,7 @@ _NAME = re.compile(
     r"[a-zA-Z](?:_\{?\w{1,9}\}?)?'*"  # x, x_1, f'
     r"|\\(?:alpha|beta|gamma|theta|phi|lambda|mu|omega|rho|sigma|tau|ell)"
     r"|[a-zA-Z]'?\s?\([a-zA-Z0-9, ]{1,12}\)"  # f(x), P(A)
+    r"|\([a-z](?:\s?,\s?[a-z]){1,3}\)"  # (x, y)
     r"|[A-Z]{2,4}|[a-zA-Z][a-z]{2,}(?: [a-zA-Z]+){0,5}|\\text\s?\{[^{}]*\}|\|[a-zA-Z]{1,2}\|"
     r"|m?\s?\\(?:angle|overline|triangle|vec|hat|bar)(?![a-zA-Z])[^=<>]{0,20}"
 )
@@ -34,16 +35,17 @@ def related(text: str, signs: list[re.Match[str]], read: Read) -> Value:
     edges = [0, *(edge for sign in signs for edge in sign.span()), len(text)]
     sides = [text[start:end].strip() for start, end in zip(edges[::2], edges[1::2], strict=True)]
     kinds = [sign.group() for sign in signs]
-    if not sides[0] and kinds == ["="]:
+    if not sides[0] and kinds in (["="], ["\\approx"]):
         return read(sides[1])
     if not all(sides):
         raise Unreadable("a relation with nothing on one side")
     if kinds == ["\\in"] and _is_name(sides[0]):
         return read(sides[1])
     if set(kinds) <= {"=", "\\approx"}:
-        return _equated(sides, read)
+        exact = kinds.index("\\approx") + 1 if "\\approx" in kinds else len(sides)
+        return _equated(sides[: exact if exact > 1 or not _is_name(sides[0]) else 2], read)
     if kinds in (["\\ne"], ["!="]):
-        return Relation("!=", sides[0], sides[1])
+        return _apart(sides[0], sides[1], read)
     if all(kind in _FALLING for kind in kinds):
         sides, closed = sides[::-1], [_FALLING[kind] for kind in reversed(kinds)]
     elif all(kind in _RISING for kind in kinds):
@@ -54,7 +56,14 @@ def related(text: str, signs: list[re.Match[str]], read: Read) -> Value:
 
 
 def _equated(sides: list[str], read: Read) -> Value:
-    """`x = 5` and `5 = x` name 5; of `2 + 3 = 5` and `x = 2 + 3 = 5` the last side is the answer."""
+    """`x = 5` and `5 = x` name 5; of `x = 2 + 3 = 5` the last side is the answer. Raises Unreadable where two sides are
+    different numbers."""
+    if len(sides) == 1:
+        return read(sides[0])
+    if len(sides) > 2:
+        numbers = [expression(side) for side in sides if _is_constant(side)]
+        if any(identical(number, numbers[0]) is False for number in numbers[1:]):
+            raise Unreadable("different numbers are called equal")
     if _is_name(sides[0]):
         return Relation("=", sides[0], sides[-1], read(sides[-1]))
     if _is_name(sides[-1]):
@@ -76,6 +85,14 @@ def _ordered(sides: list[str], closed: list[bool], read: Read) -> Value:
     if _is_name(right) and _is_constant(left):
         return Interval(read(left), Scalar("\\infty", _INFINITY), (closed[0], False))
     return Relation("<=" if closed[0] else "<", left, right)
+
+
+def _apart(left: str, right: str, read: Read) -> Value:
+    """`x \\ne 3` is all before and all behind 3."""
+    if not (_is_name(left) and _is_constant(right)):
+        return Relation("!=", left, right)
+    point, low, high = read(right), Scalar("-\\infty", expression("-\\infty")), Scalar("\\infty", _INFINITY)
+    return Many("set", (Interval(low, point, (False, False)), Interval(point, high, (False, False))))
 
 
 def _is_name(text: str) -> bool:

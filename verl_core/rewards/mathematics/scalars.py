@@ -4,11 +4,11 @@ what they say."""
 from collections.abc import Sequence
 from fractions import Fraction
 
-from verl_core.rewards.mathematics.expression import Tree, Unreadable
+from verl_core.rewards.mathematics.expression import DEGREE_IN_RADIANS, Tree, Unreadable
 from verl_core.rewards.mathematics.identity import abridges, identical, value
 from verl_core.rewards.mathematics.symbolic import same_symbolically
 from verl_core.rewards.mathematics.text import tight
-from verl_core.rewards.mathematics.units import Unit
+from verl_core.rewards.mathematics.units import DEGREE, Unit
 from verl_core.rewards.mathematics.values import Scalar, Value
 
 ENOUGH_DIGITS = 6  # significant ones, for a decimal to stand for 1/3 or pi
@@ -29,6 +29,8 @@ def same_scalar(gold: Scalar, answer: Scalar) -> bool:
         if gold.unit.dimension != answer.unit.dimension:
             return False
         return _same(_scaled(gold.tree, gold.unit), _scaled(answer.tree, answer.unit))
+    if gold.unit != answer.unit and DEGREE in (gold.unit, answer.unit) and _same(_radians(gold), _radians(answer)):
+        return True
     return _same(gold.tree, answer.tree, (gold.text, answer.text))
 
 
@@ -112,6 +114,11 @@ def _exceeds_one(tree: Tree) -> bool:
 
 def _hundredth(tree: Tree) -> Tree:
     return ("product", [tree, ("num", Fraction(1, 100), 0)])
+
+
+def _radians(angle: Scalar) -> Tree:
+    assert angle.tree is not None
+    return ("product", [angle.tree, DEGREE_IN_RADIANS]) if angle.unit == DEGREE else angle.tree
 
 
 def _scaled(tree: Tree, unit: Unit) -> Tree:

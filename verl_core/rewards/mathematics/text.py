@@ -42,7 +42,7 @@ _REWRITES = {
     **dict.fromkeys((r"\lvert", r"\rvert", r"\vert", r"\mid"), "|"),
     **{r"\neq": r"\ne", r"\lt": "<", r"\gt": ">", r"\varnothing": r"\emptyset", r"\%": "%", "**": "^"},
     **{r"\lbrace": r"\{", r"\rbrace": r"\}", r"\lbrack": "[", r"\rbrack": "]", r"\div": "/", r"\ast": r"\cdot "},
-    **{r"\dots": "...", r"\ldots": "...", r"\cdots": "...", r"\imath": "i", r"\colon": ":", r"\&": "&"},
+    **{r"\dots": r"\ldots", r"\cdots": r"\ldots", r"\imath": "i", r"\colon": ":", r"\&": "&"},
 }
 _REWRITTEN = re.compile(r"\\(?:[a-zA-Z]+|.)|[$~]|\*\*", re.DOTALL)
 _THOUSANDS = re.compile(

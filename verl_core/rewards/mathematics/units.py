@@ -17,6 +17,8 @@ class Unit:
     scale: Fraction = Fraction(1)
 
 
+DEGREE = Unit((("angle", 1),))
+
 _TABLE = {
     "length": "m meter meters metre metres 1|km kilometer kilometers kilometre kilometres 1000"
     "|cm centimeter centimeters centimetre centimetres 1/100|mm millimeter millimeters 1/1000"
@@ -41,8 +43,14 @@ _KNOWN = {
 _NEUTRAL = frozenset(("unit", "units", "of", "the", "total", "exactly", "about"))
 _SHORT = {"mph": "miles per hour", "kmh": "km per hour", "kph": "km per hour", "kmph": "km per hour"}
 _POWER = {"square": 2, "squared": 2, "sq": 2, "cubic": 3, "cubed": 3, "cu": 3}
+_NAME = r"\\text\s?\{([^{}]*)\}"
+_QUOTIENT = re.compile(rf"{_NAME}\s?/\s?{_NAME}|\\frac\s?\{{{_NAME}\}}\s?\{{{_NAME}\}}")  # m/s in two pieces
 _UPRIGHT = re.compile(r"^(?P<body>.*?)\s?\\text\s?\{(?P<name>[^{}]*)\}(?:\^\{?(?P<power>[23])\}?)?$", re.DOTALL)
 _DEGREES = re.compile(r"^(?P<body>.*?)\^\{?\s?\\circ\s?\}?\s?(?:\\text\s?\{)?(?P<scale>[CF]?)\}?$", re.DOTALL)
+_NO_UNIT = re.compile(
+    r"\d|\b(?:or|and|nor|not|no|but|maybe|perhaps|rather|wrong|zero|one|two|three|four|five|six|seven|eight|nine|ten)\b",
+    re.IGNORECASE,
+)
 _OF_AN_ANGLE = re.compile(r"\s*$|.*(?:sin|cos|tan|cot|sec|csc)", re.DOTALL)
 _WORDS = re.compile(
     r"^(?P<body>.*[\d)}!i])(?P<gap>\s?)(?P<name>[a-zA-Z]+(?:[ /][a-zA-Z/]+){0,4})\.?(?:\^\{?(?P<power>[23])\}?)?$",
@@ -52,39 +60,38 @@ _WORDS = re.compile(
 
 def split_unit(text: str) -> tuple[str, Unit | None]:
     """A unified text without its unit, and the unit; None where there is none."""
+    text = _QUOTIENT.sub(r"\\text{\1\3/\2\4}", text)
     if "\\circ" in text and (found := _DEGREES.match(text)) and not _OF_AN_ANGLE.match(found["body"]):
         dimension = f"temperature {found['scale']}" if found["scale"] else "angle"
         return found["body"].strip(), Unit(((dimension, 1),))
-    if (
-        text.endswith(("}", "2", "3"))
-        and "\\text" in text
-        and (found := _UPRIGHT.match(text))
-        and found["body"].strip()
-    ):
+    if "\\text" in text and (found := _UPRIGHT.match(text)) and found["body"].strip():
+        if _NO_UNIT.search(found["name"]):
+            return text, None
         inner, unit = split_unit(found["body"].strip())  # 5 \text{ cubic} \text{ cm}
-        return inner, _unit(found["name"], int(found["power"] or 1)) or unit
-    if text[-1:].isalpha() or text[-1:] in "23}":
-        found = _WORDS.match(text)
-        if found and _is_unit(found["name"], bool(found["gap"]), found["power"] is not None):
-            return found["body"].strip(), _unit(found["name"], int(found["power"] or 1))
+        return inner, _unit(found["name"], found["power"]) or unit
+    if (found := _WORDS.match(text)) and _is_unit(found):
+        return found["body"].strip(), _unit(found["name"], found["power"])
     return text, None
 
 
-def _is_unit(name: str, apart: bool, powered: bool) -> bool:
+def _is_unit(words: re.Match[str]) -> bool:
     """Bare letters behind a number are a unit where no product of variables is written so: `5 cm`, `5cm`, `12 apples`;
     `5 m` with its space, but not `5m` or `5xy`."""
+    name, apart = words["name"], bool(words["gap"])
     first = re.split("[ /]", name)[0]
+    if _NO_UNIT.search(name):
+        return False
     if first in _SHORT:
         return True
     if first in _KNOWN or name.split()[-1] in _KNOWN:
-        return len(first) > 1 or (apart and not powered)
+        return len(first) > 1 or (apart and words["power"] is None)
     return apart and len(name) >= 3
 
 
-def _unit(name: str, power: int) -> Unit | None:
+def _unit(name: str, power: str | None) -> Unit | None:
     """The unit that words name: `cm`, `square miles`, `miles per hour`, `km/h`. None when they name nothing."""
     factors: list[tuple[str, Fraction, int]] = []
-    sign, raised = 1, power
+    sign = raised = 1
     for word in re.findall(r"[a-zA-Z°¢]+|/", _SHORT.get(name.strip().lower(), name)):
         known = word if word in _KNOWN else word.lower()
         if known in ("/", "per"):
@@ -96,9 +103,12 @@ def _unit(name: str, power: int) -> Unit | None:
             raised = _POWER[known]
         elif known in _KNOWN:
             factors.append((*_KNOWN[known], sign * raised))
-            raised = power
+            raised = 1
         elif known not in _NEUTRAL:
             factors.append((known.removesuffix("s"), Fraction(1), sign))
+    if factors:
+        dimension, size, exponent = factors.pop()
+        factors.append((dimension, size, exponent * int(power or 1)))  # the power of m/s^2 is that of s
     exponents: dict[str, int] = {}
     for dimension, _, exponent in factors:
         exponents[dimension] = exponents.get(dimension, 0) + exponent
