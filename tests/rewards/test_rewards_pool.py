@@ -32,12 +32,12 @@ def user_pool(tmp_path):
     """A pool that runs the body given, as a user's compute_score in a file."""
     pools = []
 
-    def make(body, timeout_s=1.0, num_workers=1, **kwargs):
+    def make(body, timeout_s=1.0, num_workers=1, limits=None, **kwargs):
         file = tmp_path / "reward.py"
         lines = "\n".join("    " + line for line in body.splitlines())
         signature = "data_source, solution_str, ground_truth, extra_info=None, **kwargs"
         file.write_text(f"import os, sys, time\ndef compute_score({signature}):\n{lines}\n", encoding="utf-8")
-        cfg = RewardConfig(CustomRewardConfig(str(file)), kwargs, num_workers, timeout_s)
+        cfg = RewardConfig(CustomRewardConfig(str(file)), kwargs, num_workers, timeout_s, **(limits or {}))
         pools.append(ScorerPool(cfg))
         return pools[-1]
 
@@ -219,6 +219,138 @@ def test_a_rule_that_cannot_be_loaded_is_refused_at_the_start(tmp_path):
         file.write_text(text)
         with pytest.raises(UserError, match=said):
             ScorerPool(RewardConfig(CustomRewardConfig(str(file))))
+
+
+def test_memory_is_bounded_and_the_process_replaced(user_pool):
+    pool = user_pool(
+        "if solution_str == 'hog': held = bytearray(10**9)\nreturn os.getpid()", timeout_s=5, limits={"memory_mb": 512}
+    )
+    verdicts = score(pool, texts("a", "hog", "b"))
+    assert [v.error for v in verdicts] == [None, "memory: no more of it within reward.memory_mb", None]
+    assert verdicts[0].reward != verdicts[2].reward
+
+
+def test_processor_time_is_bounded_apart_from_waiting(user_pool):
+    body = "while solution_str == 'loop': pass\ntime.sleep(0.4)\nreturn 1"
+    verdicts = score(user_pool(body, timeout_s=20, limits={"cpu_s": 0.1}), texts("sleep", "loop", "sleep"))
+    assert [v.reward for v in verdicts] == [1, 0, 1]
+    assert verdicts[1].error == "cpu: more than 0.1 s of processor time"
+
+
+def test_answers_behind_one_that_hangs_do_not_wait(user_pool):
+    """One worker, a limit of 2 s: all others are told long before it, once the rule's usual time is known."""
+    pool = user_pool("while solution_str == 'loop': pass\nreturn extra_info['index']", timeout_s=2.0)
+    score(pool, texts(*"abc"))
+
+    async def both():
+        hanging = asyncio.create_task(pool.score(texts("loop")))
+        await asyncio.sleep(0.05)
+        began = time.monotonic()
+        others = await pool.score(texts(*"abcdefgh"))
+        return others, time.monotonic() - began, hanging.done(), await hanging
+
+    others, seconds, ended, hanging = asyncio.run(both())
+    assert [v.reward for v in others] == list(range(8)) and seconds < 1.5 and not ended
+    assert hanging[0].error == "timeout: no score within 2 s"
+
+
+def test_loading_a_rule_costs_no_answer_its_time(monkeypatch):
+    """What a built-in rule loads late, for a data source that was not announced, does not count."""
+    with ScorerPool(RewardConfig(timeout_s=0.2)) as pool:
+        assert score(pool, [ScoreRequest("math", "\\boxed{1/2}", "0.5")])[0].reward == 1.0
+
+
+def test_a_file_that_starts_threads_is_loaded_for_each_process(tmp_path):
+    """A fork has one thread only: each process of such a rule is the only one of a template, which has loaded it."""
+    file = tmp_path / "reward.py"
+    file.write_text(
+        "import os, threading, time\n"
+        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+        "def compute_score(**_):\n    time.sleep(0.05)\n    return {'score': os.getppid(), 'own': os.getpid()}\n"
+    )
+    with ScorerPool(RewardConfig(CustomRewardConfig(str(file)), num_workers=2)) as pool:
+        verdicts = [v for _ in range(6) for v in score(pool, texts(*"abcd"))]
+    pairs = {(v.reward, v.parts["own"]) for v in verdicts}
+    assert len(pairs) == 2 == len({template for template, _ in pairs})
+
+
+def test_a_template_that_is_killed_is_replaced(user_pool):
+    pool = user_pool("return os.getppid()", timeout_s=5)
+    template = int(score(pool, texts("a"))[0].reward)
+    os.kill(template, signal.SIGKILL)
+    time.sleep(0.2)
+    verdicts = score(pool, texts("a", "b"))
+    assert verdicts[1].error is None and verdicts[1].reward != template
+
+
+def test_a_caller_that_gives_up_leaves_the_pool_as_it_was(user_pool):
+    pool = user_pool("while solution_str == 'loop': pass\nreturn 1", timeout_s=0.5)
+
+    async def give_up():
+        task = asyncio.create_task(pool.score(texts("loop", "a", "b")))
+        await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return await pool.score(texts("c"))
+
+    assert asyncio.run(give_up())[0].reward == 1.0
+    assert not pool._dispatcher._open
+
+
+def test_a_source_waits_while_too_much_is_queued(user_pool):
+    pool = user_pool("time.sleep(0.2)\nreturn 1", timeout_s=5, limits={"max_queue": 2})
+
+    async def wait():
+        await pool.room()
+        scoring = asyncio.create_task(pool.score(texts(*"abcde")))
+        await asyncio.sleep(0.1)
+        began = time.monotonic()
+        await pool.room()
+        waited, done = time.monotonic() - began, scoring.done()
+        await scoring
+        return waited, done
+
+    waited, done = asyncio.run(wait())
+    assert waited > 0.2 and not done
+
+
+def test_scoring_leaves_the_event_loop_free(gsm8k_pool):
+    """The loop that generates runs on: perf.md's V2."""
+
+    async def lags():
+        scoring = asyncio.create_task(gsm8k_pool.score(answers(2048)))
+        found = []
+        while not scoring.done():
+            began = time.perf_counter()
+            await asyncio.sleep(0.001)
+            found.append(time.perf_counter() - began)
+        return found
+
+    found = sorted(asyncio.run(lags()))
+    assert found[len(found) // 2] < 0.1
+
+
+def test_two_pools_do_not_hold_one_another(user_pool):
+    first, second = (ScorerPool(RewardConfig()) for _ in range(2))
+    with second:
+        assert score(second, answers(3))[2].reward == 1.0
+        first.close()
+        assert score(second, answers(3))[2].reward == 1.0
+
+
+def test_a_full_disk_behind_stderr_costs_no_reward(tmp_path):
+    path = tmp_path / "loud.py"
+    path.write_text("def compute_score(**_):\n    print('x' * 10**5, flush=True)\n    return 1.0\n")
+    code = (
+        "import asyncio\n"
+        "from verl_core.config.schema import CustomRewardConfig, RewardConfig\n"
+        "from verl_core.rewards.pool import ScoreRequest, ScorerPool\n"
+        f"with ScorerPool(RewardConfig(CustomRewardConfig({str(path)!r}))) as pool:\n"
+        "    print(asyncio.run(pool.score([ScoreRequest('mine', '', '')]))[0].reward)\n"
+    )
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=full, text=True)
+    assert done.stdout == "1.0\n"
 
 
 def test_close_is_bounded_while_a_rule_hangs(user_pool):

@@ -321,7 +321,7 @@ RULES = [
         "reward.scorers={task: 1} or another with a rule",
     ),
     Rule(
-        ("reward.custom_reward_function.", "reward.reward_kwargs"),
+        ("reward.custom_reward_function.", "reward.reward_kwargs."),
         lambda c: uses_rollout(c) and bool(c.reward.scorers) and TASK not in c.reward.scorers,
         "reward.scorers={task: 1} or another with task in it",
     ),

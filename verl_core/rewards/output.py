@@ -2,6 +2,7 @@
 
 import io
 import sys
+from contextlib import suppress
 from typing import TextIO
 
 LIMIT = 4096  # characters an answer
@@ -23,14 +24,16 @@ class Bounded(io.TextIOBase):
 
     def write(self, text: str) -> int:
         if self._left > 0:
-            self._target.write(text[: self._left])
-            if len(text) > self._left:
-                self._target.write("\n[the rest of what the reward printed for this answer is left out]\n")
+            with suppress(OSError):  # a full disk or a reader that has gone costs no answer its reward
+                self._target.write(text[: self._left])
+                if len(text) > self._left:
+                    self._target.write("\n[the rest of what the reward printed for this answer is left out]\n")
             self._left -= len(text)
         return len(text)
 
     def flush(self) -> None:
-        self._target.flush()
+        with suppress(OSError):
+            self._target.flush()
 
 
 def bound_output() -> Bounded:
