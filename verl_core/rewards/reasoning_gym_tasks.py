@@ -16,6 +16,7 @@ from verl_core.rewards.formula import NotFormula, integer, literal, symbolic
 
 EXTRA = "reasoning-gym"
 PREFIX = "reasoning_gym/"
+_TUPLE, _ITEMS = "__tuple__", "__items__"
 _ARITHMETIC = "reasoning_gym.arithmetic.bitwise_arithmetic"  # works its own questions out when it scores
 
 
@@ -56,13 +57,13 @@ def verifier(task: str, settings: str) -> Any:
 def packed(value: Any) -> Any:
     """An entry as JSON has it, so that `unpacked` gives it back: tuples and keys that are no text are kept."""
     if isinstance(value, tuple):
-        return {"__tuple__": [packed(item) for item in value]}
+        return {_TUPLE: [packed(item) for item in value]}
     if isinstance(value, list):
         return [packed(item) for item in value]
     if isinstance(value, dict):
-        if all(isinstance(key, str) for key in value):
+        if all(isinstance(key, str) for key in value) and not {_TUPLE, _ITEMS} & set(value):
             return {key: packed(item) for key, item in value.items()}
-        return {"__items__": [[packed(key), packed(item)] for key, item in value.items()]}
+        return {_ITEMS: [[packed(key), packed(item)] for key, item in value.items()]}
     return value
 
 
@@ -72,10 +73,10 @@ def unpacked(value: Any) -> Any:
         return [unpacked(item) for item in value]
     if not isinstance(value, dict):
         return value
-    if set(value) == {"__tuple__"}:
-        return tuple(unpacked(item) for item in value["__tuple__"])
-    if set(value) == {"__items__"}:
-        return {unpacked(key): unpacked(item) for key, item in value["__items__"]}
+    if _TUPLE in value:
+        return tuple(unpacked(item) for item in value[_TUPLE])
+    if _ITEMS in value:
+        return {unpacked(key): unpacked(item) for key, item in value[_ITEMS]}
     return {key: unpacked(item) for key, item in value.items()}
 
 
@@ -101,12 +102,12 @@ def disarm() -> None:
             continue
         held = vars(module)
         held["eval"] = integer if name == _ARITHMETIC else literal
-        held["exec"] = held["compile"] = _refuse
-        for name, value in list(held.items()):
+        held["exec"] = _refuse
+        for attribute, value in list(held.items()):
             if value is sympy:
-                held[name] = _Sympy()
+                held[attribute] = _Sympy()
             elif value is sympy.parse_expr or value is sympy.sympify:
-                held[name] = symbolic
+                held[attribute] = symbolic
 
 
 def _refuse(*arguments: Any) -> Any:

@@ -37,4 +37,4 @@ def read_csv(path: Path) -> Iterator[tuple[int, Any]]:
                 record = ValueError(f"the row has {how_many}: {', '.join(header)}")
             yield lines.line_num, record
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as e:
-        raise UserError(f"{path} cannot be read: {e}", "check that the file is whole; UTF-8 is expected") from e
+        raise UserError(f"{path} cannot be read: {e}", "check that it is whole, in UTF-8, its quotes closed") from e
