@@ -101,11 +101,12 @@ def form_of_algorithm(config: RlxConfig) -> Form:
 
 def tokenizer_of(config: RlxConfig) -> Any:
     """The tokenizer of model.path, also of a builtin model that no run has made yet."""
-    from verl_core.models.builtin import build_tokenizer
+    if is_builtin(config.model.path) and config.model.tokenizer_path is None:
+        from verl_core.models.builtin import build_tokenizer
+
+        return build_tokenizer(builtin_corpus(config.model.path, config.trainer.seed))
     from verl_core.models.tokenizer import load_tokenizer
 
-    if is_builtin(config.model.path) and config.model.tokenizer_path is None:
-        return build_tokenizer(builtin_corpus(config.model.path, config.trainer.seed))
     return load_tokenizer(config.model)
 
 
