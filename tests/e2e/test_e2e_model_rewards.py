@@ -55,9 +55,11 @@ def outputs(folder: Path, prompts: dict[str, list[dict]], rows: list[dict]) -> l
 
 
 @pytest.mark.slow
-def test_a_merged_reward_model_is_half_of_the_reward_also_after_a_stop(train_here, small, reward_model, tmp_path: Path):
+def test_a_merged_reward_model_is_half_of_the_reward_also_after_a_stop_and_in_eval(
+    train_here, small, reward_model, tmp_path: Path, capsys
+):
     keys = {"reward__scorers": BOTH, "reward__reward_model__path": reward_model, "trainer__log_rollouts": -1}
-    words = small("smoke", steps=2, trainer__save_freq=1, trainer__test_freq=0, **keys)
+    words = small("smoke", steps=2, trainer__save_freq=1, trainer__test_freq=2, data__val_max_samples=5, **keys)
     lines = same_after_a_stop(train_here, words, until=1)
     check_known({name for line in lines for name in line} - {"step"})
     config = resolve("smoke", words[2:]).config
@@ -75,7 +77,11 @@ def test_a_merged_reward_model_is_half_of_the_reward_also_after_a_stop(train_her
         sum(row["reward"] for row in rows) / len(rows)
     )
     timed = json.loads((run_dir_of(tmp_path) / "metrics.jsonl").read_text().splitlines()[-1])
-    assert 0 < timed["timing_s/reward_model"] < timed["timing_s/gen"]
+    assert timed["timing_s/reward_model"] > 0
+    run_dir = run_dir_of(tmp_path)
+    assert eval_job.main([str(run_dir), "--config", str(run_dir / "config.yaml"), "--json"]) == 0
+    name = "val/test_score/rlx/show-your-work"
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["metrics"][name] == lines[-1][name]
 
 
 @pytest.mark.slow
