@@ -131,6 +131,26 @@ def test_broken_rows_are_named_by_file_line_and_keys(tmp_path, custom):
     assert not (tmp_path / "out").exists()
 
 
+def test_what_the_loader_would_refuse_names_its_column(tmp_path, custom):
+    chats = [{"c": 3}, {"c": [{"role": "user", "content": "Hi"}]}]
+    with pytest.raises(UserError) as error:
+        custom(jsonl(tmp_path / "in.jsonl", chats), "--map", "messages=c")
+    for part in (
+        "row 1: messages is 3, not a list",
+        "row 2: messages has no message of the role",
+        "(from --map messages=c)",
+    ):
+        assert part in str(error.value)
+
+
+def test_tools_and_a_system_message_are_kept(tmp_path, custom):
+    tool = {"type": "function", "function": {"name": "add"}}
+    source = jsonl(tmp_path / "in.jsonl", [{"q": "Hi", "a": "Yes", "t": json.dumps([tool])}])
+    [row] = custom(source, "--map", "prompt=q,answer=a,tools=t", "--constant", "system=Be brief")["train"]
+    example = demonstration(row, "f", 1, DataConfig())
+    assert example.tools == (tool,) and example.messages[0] == {"role": "system", "content": "Be brief"}
+
+
 def test_broken_csv_is_named_by_line(tmp_path, custom):
     source = tmp_path / "a.csv"
     source.write_text('q,a\n"two\nlines",1\nshort\n', encoding="utf-8")
@@ -171,6 +191,7 @@ REFUSED = {
     ("--map", "prompt=q,answer=a", "--template", "x"): "prompt is given twice",
     ("--map", "prompt=q,answer=a", "--split", "1.5"): "--split 1.5 is no share",
     ("--map", "prompt=q,answer=a", "--split", "0.1", "--test-source", "x"): "both say what the test split is",
+    ("--map", "prompt=q,answer=a", "--seed", "1"): "--seed draws the rows of --split, which is not given",
     ("--map", "prompt"): "is not KEY=VALUE",
     ("--mapp", "prompt=q"): "no option --mapp; did you mean --map?",
 }

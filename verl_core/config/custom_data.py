@@ -55,6 +55,8 @@ class CustomOptions:
             raise UserError(f"{twice[0]} is given twice", "by --map, by --constant or, a prompt, by --template")
         if not 0 <= self.split < 1:
             raise UserError(f"--split {self.split:g} is no share", "a number from 0 to below 1, such as 0.05")
+        if self.seed and not self.split:
+            raise UserError("--seed draws the rows of --split, which is not given", "--split 0.05")
         if self.split and self.test_source:
             raise UserError("--split and --test-source both say what the test split is", "give one of them")
         form = FORMS[self.form()]

@@ -7,17 +7,26 @@ from verl_core.config.custom_data import EXTRA, CustomOptions
 from verl_core.config.schema import DataConfig
 from verl_core.data.example_rows import comparison, demonstration
 from verl_core.data.prepare.prepared import Row
-from verl_core.data.rows import absent, broken, holder_of, messages_in, parse_row, short
+from verl_core.data.rows import BrokenRow, absent, broken, holder_of, messages_in, parse_row, short
 
 _PLACE = re.compile(r"\{\{|\}\}|\{([^{}]+)\}")
-_PLAIN = ("chosen", "rejected", "completion", "margin", "tools")
+_KEPT = ("data_source", "messages", "chosen", "rejected", "margin", "completion", "label", "tools")
 _FALSE = ("false", "0", "no")
 _TRUE = ("true", "1", "yes")
 
 
 def row_of(record: dict[str, Any], options: CustomOptions) -> Row:
-    """The row, without its number and split. Raises BrokenRow for a column that is absent or null, and for what the
-    loader would refuse; it names the column, and those that are there."""
+    """The row, without its number and split. Raises BrokenRow for a column that is absent or null, with those that are
+    there, and for what the loader would refuse, with the columns that it came from."""
+    fields = _fields(record, options)
+    try:
+        return _row(fields, options.form())
+    except BrokenRow as e:
+        columns = ", ".join(f"{field}={column}" for field, column in options.map.items())
+        raise BrokenRow(f"{e} (from --map {columns})") from e
+
+
+def _fields(record: dict[str, Any], options: CustomOptions) -> dict[str, Any]:
     fields: dict[str, Any] = {name: _column(record, column) for name, column in options.map.items()} | options.constant
     if options.template:
         fields["prompt"] = _filled(options.template, record)
@@ -25,26 +34,26 @@ def row_of(record: dict[str, Any], options: CustomOptions) -> Row:
         fields["margin"] = _number(record, fields["margin"])
     if "label" in fields:
         fields["label"] = _truth(record, fields["label"])
+    return fields
+
+
+def _row(fields: dict[str, Any], form: str) -> Row:
+    """Raises BrokenRow for what the loader refuses."""
     row: Row = {"extra_info": {name.removeprefix(EXTRA): v for name, v in fields.items() if name.startswith(EXTRA)}}
-    if "data_source" in fields:
-        row["data_source"] = fields["data_source"]
+    row |= {name: fields[name] for name in _KEPT if name in fields}
     if "prompt" in fields:
         row["prompt"] = _prompt(fields)
-    form = options.form()
     if form == "prompts to answer":
-        row |= {"ability": fields.get("ability", "custom")}
+        row["ability"] = fields.get("ability", "custom")
         row["reward_model"] = {"style": "rule", "ground_truth": _gold(fields["ground_truth"])}
         row["extra_info"] |= {"answer": fields["answer"]} if "answer" in fields else {}
         parse_row(row, "", 0, "prompt", "data_source")
-    elif form == "demonstrations":
-        row["messages"] = fields["messages"]
-        demonstration(row, "", 0, DataConfig())
-    elif form == "demonstrations of one answer":
-        row["messages"] = [*row.pop("prompt"), {"role": "assistant", "content": fields["answer"]}]
-        demonstration(row, "", 0, DataConfig())
-    else:
-        row |= {name: fields[name] for name in (*_PLAIN, "label") if name in fields}
+    elif form in ("pairs", "labelled answers"):
         comparison(row, "", 0, DataConfig())
+    else:
+        if "answer" in fields:
+            row["messages"] = [*row.pop("prompt"), {"role": "assistant", "content": fields["answer"]}]
+        demonstration(row, "", 0, DataConfig())
     return row
 
 
