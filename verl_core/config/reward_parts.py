@@ -12,8 +12,11 @@ from verl_core.config.schema import RewardConfig, RlxConfig
 
 TASK = "task"
 """The rule of the row's data source, or the user's own."""
-MODEL_PARTS = ("reward_model", "judge")
-"""Parts that a model scores, set up in their own sections."""
+MODEL_PARTS = {
+    "reward_model": "What a trained reward model gives; set up in reward.reward_model.",
+    "judge": "What a language model says of the answer, as a number; set up in reward.judge.",
+}
+"""Parts that a model scores, and what they are."""
 
 
 @dataclass(frozen=True)
