@@ -48,6 +48,18 @@ def test_an_adapter_is_served_and_replaced(tmp_path: Path):
             engine.update_weights(base.named_parameters(), 5)
 
 
+def test_rows_that_grow_over_many_blocks_of_the_cache_are_the_models_own(tmp_path: Path):
+    """Most of their tokens are given a place without vLLM's cache manager: a wrong one would change later log-probs."""
+    model = write(tmp_path)
+    requests = [
+        request(str(i), tuple(range(9, 9 + 3 + 61 * i)), seed=i, max_tokens=290, ignore_eos=True) for i in range(3)
+    ]
+    with vllm_child(tmp_path, interpreter()) as engine:
+        for one, got in zip(requests, engine.generate(requests), strict=True):
+            assert len(got.ids) == 290
+            assert (defined_logps(model, one, got).float() - torch.tensor(got.logps)).abs().max() < 2e-4
+
+
 def test_rows_that_run_do_not_go_on_with_parts_of_two_versions(tmp_path: Path):
     model = write(tmp_path)
     heard = threading.Event()

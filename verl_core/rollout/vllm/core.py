@@ -20,7 +20,9 @@ from verl_core.rollout.rows import Row
 from verl_core.rollout.vllm import adapter
 from verl_core.rollout.vllm.machine import cache_bytes
 from verl_core.rollout.vllm.options import VllmOptions
+from verl_core.rollout.vllm.sampled import Sampled
 from verl_core.rollout.vllm.sampling import sampling_params
+from verl_core.rollout.vllm.slots import take_free_slots
 from verl_core.rollout.vllm.weights import Packer
 
 
@@ -42,6 +44,8 @@ class VllmCore:
         self._adapter: Any = None
         self._asleep = set[str]()  # parts of the memory: weights, kv_cache
         self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
+        self._sampled = Sampled(self._core.scheduler)
+        take_free_slots(self._core.scheduler)
         self._on_cpu = config.device_config.device_type == "cpu"
         if options.lora is not None:
             self.load_adapter(options.lora, version=0)
@@ -203,9 +207,8 @@ class VllmCore:
             if row is None:  # it ended here while its next token was on the way
                 continue
             if output.new_token_ids:
-                logps = output.new_logprobs.logprobs[:, 0].tolist()  # the first column is the sampled id
-                for token, logp in zip(output.new_token_ids, logps, strict=True):
-                    row.push(token, logp, self.version, self._eos_ids)
+                (token,) = output.new_token_ids
+                row.push(token, self._sampled.logp(output.request_id), self.version, self._eos_ids)
             if row.finish is None and output.finish_reason is not None:
                 raise RunError(f"vllm ended request {row.request.request_id!r} with {output.finish_reason}")
             if row.finish is not None:
