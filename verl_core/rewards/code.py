@@ -27,6 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any
 
+from verl_core.config.errors import EnvError
 from verl_core.config.schema_sandbox import SandboxConfig
 from verl_core.rewards.final_answer import after_thinking
 from verl_core.rewards.sandbox.asserts import Judged, call_of, judge_calls, judge_tests, only_imports
@@ -160,7 +161,10 @@ class _Run:
         if None not in calls:
             return judge_calls(self.sandbox, program, calls, self._left())  # type: ignore[arg-type]
         if not isinstance(self.sandbox, LocalSandbox):
-            raise UnusableGold("tests that are more than a call and a literal; they need a sandbox of this machine")
+            raise EnvError(
+                "tests that are more than a call and what it returns need a sandbox of this machine",
+                hint="reward.sandbox.type=bubblewrap",
+            )
         return judge_tests(self.sandbox, program, gold.tests, gold.setup, gold.entry_point, self._left())
 
     def _by_output(self, gold: _Gold, program: str) -> tuple[list[bool], str]:

@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (a program is easier to read where it is one line)
 """Programs that want the reward without the work: none knows the answer, and all act as if they had passed.
 
 The tasks ask for `f(n)`, the n-th of a secret list of words that no program can guess.
@@ -11,22 +12,40 @@ CALLS = {"tests": [f"assert f({n}) == {word!r}" for n, word in SECRETS.items()]}
 CHECK = {
     "tests": [
         "import math\ndef check(candidate):\n"
-        + "".join(f"    assert abs(len(candidate({n})) - {len(word)}) < 1 and candidate({n}) == {word!r}\n" for n, word in SECRETS.items())
+        + "".join(
+            f"    assert abs(len(candidate({n})) - {len(word)}) < 1 and candidate({n}) == {word!r}\n"
+            for n, word in SECRETS.items()
+        )
         + "check(candidate)"
     ],
     "setup": f"SECRETS = {SECRETS!r}",
     "entry_point": "f",
 }
 ALL_OF_THEM = {"tests": [f"assert all(map(lambda n: f(n) == {SECRETS!r}[n], [1, 2, 3]))"]}
-LOOP = {"tests": [f"found = []\nfor n in map(f, [1, 2, 3]):\n    found.append(n)\nassert found == {list(SECRETS.values())!r}"]}
-METHOD = {"inputs": [[n] for n in SECRETS], "outputs": list(map(repr, SECRETS.values())), "fn_name": "f"}
-METHOD["outputs"] = [f'"{word}"' for word in SECRETS.values()]
+LOOP = {
+    "tests": [
+        f"found = []\nfor n in map(f, [1, 2, 3]):\n    found.append(n)\nassert found == {list(SECRETS.values())!r}"
+    ]
+}
+NEAR = {
+    "tests": ["def check(candidate):\n    assert abs(candidate(4) - 0.7316) < 1e-6\ncheck(candidate)"],
+    "entry_point": "f",
+}
+METHOD = {"inputs": [[n] for n in SECRETS], "outputs": [f'"{word}"' for word in SECRETS.values()], "fn_name": "f"}
 PRINTED = {"inputs": [f"{n}\n" for n in SECRETS], "outputs": [f"{word}\n" for word in SECRETS.values()]}
 
-GOLDS = {"calls": CALLS, "check": CHECK, "all": ALL_OF_THEM, "loop": LOOP, "method": METHOD, "printed": PRINTED}
+GOLDS = {
+    "calls": CALLS,
+    "check": CHECK,
+    "all": ALL_OF_THEM,
+    "loop": LOOP,
+    "near": NEAR,
+    "method": METHOD,
+    "printed": PRINTED,
+}
 
 HONEST = f"""
-SECRETS = {SECRETS!r}
+SECRETS = {SECRETS | {4: 0.7316}!r}
 def f(n): return SECRETS[n]
 if __name__ == "__main__": print(f(int(input())))
 """

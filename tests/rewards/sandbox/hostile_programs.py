@@ -1,3 +1,4 @@
+# ruff: noqa: E501 (a program is easier to read where it is one line)
 """Programs that try to get out of the sandbox, or to hold up whoever runs them, and what must be observed instead."""
 
 import textwrap
@@ -48,32 +49,54 @@ PROCESSES = [
     _refused("subprocess", "subprocess.run([sys.executable, '-c', 'pass'])"),
     _refused("posix_spawn", "os.posix_spawn(sys.executable, [sys.executable], {})"),
     _refused("system", "if os.system('true') != 0: raise OSError"),
-    _refused("multiprocessing", "import multiprocessing as m; p = m.get_context('fork').Process(target=print); p.start()"),
+    _refused(
+        "multiprocessing", "import multiprocessing as m; p = m.get_context('fork').Process(target=print); p.start()"
+    ),
     _refused("process pool", "from concurrent.futures import ProcessPoolExecutor as P; P(1).submit(print).result()"),
     _refused("daemon", "if os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        time.sleep(60)"),
     _refused("shell", "os.execv('/bin/sh', ['sh'])"),
     _refused("other program", "os.execv('/usr/bin/env', ['env'])"),
-    _refused("program of its own", "open('/tmp/x', 'w').write('#!/bin/sh'); os.chmod('/tmp/x', 0o755); os.execv('/tmp/x', ['x'])"),
-    _refused("kill the neighbours", "for pid in range(3, 5000):\n    try: os.kill(pid, 9)\n    except OSError: continue\n    return\nraise OSError"),
+    _refused(
+        "program of its own",
+        "open('/tmp/x', 'w').write('#!/bin/sh'); os.chmod('/tmp/x', 0o755); os.execv('/tmp/x', ['x'])",
+    ),
+    _refused(
+        "kill the neighbours",
+        "for pid in range(3, 5000):\n    try: os.kill(pid, 9)\n    except OSError: continue\n    return\nraise OSError",
+    ),
     _refused("pidfd of init", "os.pidfd_open(1)"),
     _harmless("kill init", "import os\nfor s in (9, 15, 19, 2): os.kill(1, s)\nprint('init lives')", "init lives"),
-    _harmless("kill the parent", "import os\nos.kill(os.getppid(), 9)\nprint('parent lives', os.getppid())", "parent lives 1"),
+    _harmless(
+        "kill the parent", "import os\nos.kill(os.getppid(), 9)\nprint('parent lives', os.getppid())", "parent lives 1"
+    ),
     _harmless("kill everybody", "import os\ntry: os.kill(-1, 9)\nexcept OSError: pass\nprint('nobody')", "nobody"),
-    _stopped("fork bomb", "timeout", """
+    _stopped(
+        "fork bomb",
+        "timeout",
+        """
         import os
         while True:
             try: os.fork()
             except OSError: pass
-    """),
-    _stopped("thread bomb", "failed", """
+    """,
+    ),
+    _stopped(
+        "thread bomb",
+        "timeout",
+        """
         import threading, time
-        for _ in range(100000): threading.Thread(target=time.sleep, args=(1,)).start()
-    """, says="can't start new thread"),
-    _stopped("execs itself for ever", "timeout", """
+        for _ in range(100000): threading.Thread(target=time.sleep, args=(60,)).start()
+    """,
+    ),
+    _stopped(
+        "execs itself for ever",
+        "timeout",
+        """
         import os, sys
         code = "import os, sys; os.execv(sys.executable, [sys.executable, '-c', sys.argv[1], sys.argv[1]])"
         os.execv(sys.executable, [sys.executable, '-c', code, code])
-    """),
+    """,
+    ),
 ]
 
 NETWORK = [
@@ -117,7 +140,9 @@ FILES = [
     _refused("terminal", "open('/dev/tty', 'w').write('x')"),
     _refused("new terminal", "os.openpty()"),
     _refused("shared memory", f"open('/dev/shm/{MARK}', 'w')"),
-    _refused("shared memory of Python", "from multiprocessing.shared_memory import SharedMemory as S; S(create=True, size=9)"),
+    _refused(
+        "shared memory of Python", "from multiprocessing.shared_memory import SharedMemory as S; S(create=True, size=9)"
+    ),
     _refused("write to /", f"open('/{MARK}', 'w')"),
     _refused("write to /usr", f"open('/usr/lib/{MARK}', 'w')"),
     _refused("write to /etc", f"open('/etc/{MARK}', 'w')"),
@@ -128,7 +153,10 @@ FILES = [
     _refused("device node", "os.mknod('/tmp/disk', 0o60666, os.makedev(8, 0))"),
     _refused("give to root", "open('/tmp/x', 'w'); os.chown('/tmp/x', 0, 0)"),
     _refused("fill /tmp", "with open('/tmp/a', 'wb') as f:\n    while True: f.write(bytes(1 << 20))"),
-    _refused("fill /tmp with unlinked files", "kept = []\nwhile True:\n    kept.append(open('/tmp/a', 'wb')); os.remove('/tmp/a'); kept[-1].write(bytes(1 << 20))"),
+    _refused(
+        "fill /tmp with unlinked files",
+        "kept = []\nwhile True:\n    kept.append(open('/tmp/a', 'wb')); os.remove('/tmp/a'); kept[-1].write(bytes(1 << 20))",
+    ),
     _refused("huge sparse file", "os.truncate(os.open('/tmp/a', os.O_CREAT | os.O_RDWR), 1 << 40)"),
     _refused("too many open files", "kept = []\nwhile True: kept.append(os.pipe())"),
     _refused("path without end", "while True:\n    os.mkdir('d' * 250); os.chdir('d' * 250); os.stat(os.getcwd())"),
@@ -159,36 +187,64 @@ SYSTEM_CALLS = [
         "    if libc.syscall(number, 0, 0, 0, 0, 0, 0) != -1 or ctypes.get_errno() != wanted: print('ESCAPED', name)\n",
         stdout="",
     ),
-    _stopped("32-bit calls", "failed", """
+    _stopped(
+        "32-bit calls",
+        "failed",
+        """
         import ctypes, mmap
         code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
         code.write(bytes.fromhex('b814000000cd80c3'))  # mov eax, 20; int 0x80; ret
         ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))()
         print('ESCAPED')
-    """),
+    """,
+    ),
 ]
 
 SURROUNDINGS = [
-    _harmless("environment", "import os\nprint(sorted(set(os.environ) - {'LD_LIBRARY_PATH', 'LC_CTYPE'}))", "['HOME', 'LANG', 'PWD', 'PYTHONHASHSEED']"),
+    _harmless(
+        "environment",
+        "import os\nprint(sorted(set(os.environ) - {'LD_LIBRARY_PATH', 'LC_CTYPE'}))",
+        "['HOME', 'LANG', 'PWD', 'PYTHONHASHSEED']",
+    ),
     _harmless("who one is", "import os\nprint(os.getuid(), os.getgid(), os.uname().nodename)", "65534 65534 sandbox"),
-    _harmless("what is there", "import os\nprint(os.listdir('/tmp'), os.listdir('/etc'), sorted(os.listdir('/dev')))", "[] ['ld.so.cache'] ['null', 'random', 'urandom', 'zero']"),
-    _harmless("open files", """
+    _harmless(
+        "what is there",
+        "import os\nprint(os.listdir('/tmp'), os.listdir('/etc'), sorted(os.listdir('/dev')))",
+        "[] ['ld.so.cache'] ['null', 'random', 'urandom', 'zero']",
+    ),
+    _harmless(
+        "open files",
+        """
         import os
         for fd in range(3, 64):
             try: os.fstat(fd)
             except OSError: continue
             print('open', fd)
-    """, ""),
-    _harmless("capabilities", """
+    """,
+        "",
+    ),
+    _harmless(
+        "capabilities",
+        """
         import ctypes
         libc = ctypes.CDLL(None)
         print([n for n in range(41) if libc.prctl(47, 1, n, 0, 0)], libc.prctl(39, 0, 0, 0, 0))
-    """, "[] 1"),
-    _harmless("packages", """
+    """,
+        "[] 1",
+    ),
+    _harmless(
+        "packages",
+        """
         import importlib.util
         print([name for name in ('torch', 'numpy', 'verl_core', 'rlx', 'pytest') if importlib.util.find_spec(name)])
-    """, "[]"),
-    _harmless("arguments and frames", "import sys\nprint(sys.argv, sys._getframe(0).f_back.f_code.co_filename)", "['main.py'] <string>"),
+    """,
+        "[]",
+    ),
+    _harmless(
+        "arguments and frames",
+        "import sys\nprint(sys.argv, sys._getframe(0).f_back.f_code.co_filename)",
+        "['main.py'] <string>",
+    ),
     _harmless("its /tmp is its own", f"open('/tmp/{MARK}', 'w').write('x')\nprint(open('/tmp/{MARK}').read())", "x"),
 ]
 
@@ -198,16 +254,29 @@ HANGS = [
     _stopped("loops in C", "timeout", "import re\nre.match('(a+)+$', 'a' * 60 + 'b')"),
     _stopped("counts for ever", "timeout", "sum(iter(int, 1))"),
     _stopped("endless integer", "timeout", "x = 3\nwhile True: x = x * x % (1 << 500000) + 3"),
-    _stopped("loops in a thread", "timeout", "import threading\nthreading.Thread(target=lambda: [None for _ in iter(int, 1)]).start()"),
-    _stopped("waits for a lock", "timeout", "import threading\nthreading.Lock().acquire() and threading.Event().wait()"),
+    _stopped(
+        "loops in a thread",
+        "timeout",
+        "import threading\nthreading.Thread(target=lambda: [None for _ in iter(int, 1)]).start()",
+    ),
+    _stopped(
+        "waits for a lock", "timeout", "import threading\nthreading.Lock().acquire() and threading.Event().wait()"
+    ),
     _stopped("waits for a signal", "timeout", "import signal\nsignal.pause()"),
     _stopped("stops itself", "timeout", "import os\nos.kill(os.getpid(), 19)"),
-    _stopped("ignores signals", "timeout", """
+    _stopped(
+        "ignores signals",
+        "timeout",
+        """
         import signal
         for s in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}: signal.signal(s, signal.SIG_IGN)
         while True: pass
-    """),
-    _stopped("begins anew at every signal", "timeout", """
+    """,
+    ),
+    _stopped(
+        "begins anew at every signal",
+        "timeout",
+        """
         import signal
         signal.signal(signal.SIGXCPU, lambda *_: None)
         signal.setitimer(signal.ITIMER_REAL, 0.01, 0.01)
@@ -215,18 +284,25 @@ HANGS = [
         while True:
             try: pass
             except BaseException: pass
-    """),
+    """,
+    ),
     _stopped("closes what it prints to", "timeout", "import os\nos.closerange(0, 64)\nwhile True: pass"),
     _stopped("opens a pipe that nobody writes to", "timeout", "import os\nos.mkfifo('/tmp/p')\nopen('/tmp/p')"),
     _stopped("fills a pipe", "timeout", "import os\nr, w = os.pipe()\nwhile True: os.write(w, bytes(65536))"),
-    _stopped("fills a socket pair", "timeout", "import socket\na, b = socket.socketpair()\nwhile True: a.send(bytes(65536))"),
+    _stopped(
+        "fills a socket pair", "timeout", "import socket\na, b = socket.socketpair()\nwhile True: a.send(bytes(65536))"
+    ),
     _stopped("catches its end", "timeout", "while True:\n    try: raise SystemExit\n    except BaseException: pass"),
     _stopped("loops at the end", "timeout", "import atexit\n@atexit.register\ndef loop():\n    while True: pass"),
-    _stopped("loops when it is collected", "timeout", "class C:\n    def __del__(self):\n        while True: pass\nC()"),
+    _stopped(
+        "loops when it is collected", "timeout", "class C:\n    def __del__(self):\n        while True: pass\nC()"
+    ),
     _stopped("moves the clock", "timeout", "import time\ntime.monotonic = time.time = lambda: 0\nwhile True: pass"),
     _stopped("waits for input", "failed", "input()", says="EOFError"),
     Hostile("does not read", "print('done')", stdout="done", stdin=bytes(10_000_000)),
-    Hostile("reads half", "import sys\nsys.stdin.buffer.read(5)\nprint('done')", stdout="done", stdin=bytes(10_000_000)),
+    Hostile(
+        "reads half", "import sys\nsys.stdin.buffer.read(5)\nprint('done')", stdout="done", stdin=bytes(10_000_000)
+    ),
 ]
 
 FLOODS = [
@@ -234,7 +310,11 @@ FLOODS = [
     _stopped("a gigabyte at once", "output", "import os\nwhile True: os.write(1, bytes(1 << 20))"),
     _stopped("to stderr", "output", "import sys\nwhile True: sys.stderr.write('x' * 1000)"),
     _stopped("to both", "output", "import os\nwhile True: os.write(1, bytes(1000)), os.write(2, bytes(1000))"),
-    _stopped("from a thread", "output", "import os, threading\ndef f():\n    while True: os.write(1, bytes(1 << 16))\nthreading.Thread(target=f).start()"),
+    _stopped(
+        "from a thread",
+        "output",
+        "import os, threading\ndef f():\n    while True: os.write(1, bytes(1 << 16))\nthreading.Thread(target=f).start()",
+    ),
     _stopped("memory, a list", "memory", "x = []\nwhile True: x.append(' ' * 1000000)"),
     _stopped("memory, at once", "memory", "x = bytearray(1 << 40)"),
     _stopped("memory, doubling", "memory", "x = 'x'\nwhile True: x += x"),
@@ -242,9 +322,17 @@ FLOODS = [
     _stopped("memory, a range", "memory", "list(range(10 ** 12))"),
     _stopped("memory, a power", "memory", "1 << (1 << 40)"),
     _refused("memory, mapped", "import mmap; mmap.mmap(-1, 1 << 40)"),
-    _stopped("memory, again and again", "timeout", "while True:\n    try: x = [bytes(1 << 20)] * 10; x = bytes(1 << 40)\n    except MemoryError: pass"),
+    _stopped(
+        "memory, again and again",
+        "timeout",
+        "while True:\n    try: x = [bytes(1 << 20)] * 10; x = bytes(1 << 40)\n    except MemoryError: pass",
+    ),
     _stopped("recursion", "failed", "def f(): return f()\nf()", says="RecursionError"),
-    _stopped("recursion without limit", "failed", "import sys\nsys.setrecursionlimit(1 << 30)\nclass A:\n    def __getattr__(self, n): return repr(getattr(self, n))\n    __repr__ = lambda self: repr(self.x)\nrepr(A())"),
+    _stopped(
+        "recursion without limit",
+        "failed",
+        "import sys\nsys.setrecursionlimit(1 << 30)\nclass A:\n    def __getattr__(self, n): return repr(getattr(self, n))\n    __repr__ = lambda self: repr(self.x)\nrepr(A())",
+    ),
     _stopped("nested source", "failed", "exec('(' * 100000)"),
     _stopped("crash", "failed", "import ctypes\nctypes.string_at(0)"),
     _stopped("abort", "failed", "import os\nos.abort()"),
@@ -252,7 +340,9 @@ FLOODS = [
     _stopped("is no Python", "failed", "this is ( no program", says="SyntaxError"),
     _stopped("zero byte", "failed", "x = 1\0", says="null bytes"),
     _stopped("lone surrogate", "failed", "print('\\ud800'.encode())", says="surrogates not allowed"),
-    _stopped("says what bubblewrap says", "failed", "import sys\nprint('bwrap: no permission', file=sys.stderr)\nsys.exit(1)"),
+    _stopped(
+        "says what bubblewrap says", "failed", "import sys\nprint('bwrap: no permission', file=sys.stderr)\nsys.exit(1)"
+    ),
     Hostile("zero bytes", "import sys\nsys.stdout.buffer.write(bytes(3))", stdout="\0\0\0"),
     Hostile("any bytes", "import sys\nsys.stdout.buffer.write(bytes([255, 254, 10]))", stdout="\ufffd\ufffd"),
     Hostile("right to left", "print('\\u202eabc\\x1b[2J')", stdout="\u202eabc\x1b[2J"),

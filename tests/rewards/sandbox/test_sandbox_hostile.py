@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from errno import EPERM
 from pathlib import Path
@@ -20,7 +22,16 @@ from verl_core.rewards.sandbox.syscalls import DENIED
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap (bwrap) is not installed")
 
-QUICK = {"fork", "kill init", "tcp", "passwords", "this project", "environment of init", "each denied call", "environment"}
+QUICK = {
+    "fork",
+    "kill init",
+    "tcp",
+    "passwords",
+    "this project",
+    "environment of init",
+    "each denied call",
+    "environment",
+}
 QUICK |= {"prints for ever", "memory, at once"}
 MEMORY_MB = 300 + os.getpid() % 200  # stands on every command line, so that what is left over can be told from others'
 SECRET = "canary-in-the-coal-mine"
@@ -51,6 +62,9 @@ def outcomes(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     with ThreadPoolExecutor(4) as threads:
         yield {hostile.name: threads.submit(run, hostile) for hostile in ALL if hostile in wanted}
     del os.environ["HOSTILE_SECRET"]
+    assert not processes_with(str(MEMORY_MB << 20))
+    places = (Path("/"), Path("/tmp"), Path("/dev"), Path("/dev/shm"), Path("/etc"), Path("/usr/lib"), Path.cwd())
+    assert not [place for place in places if (place / MARK).exists()]
 
 
 def _check(hostile: Hostile, outcome: Outcome) -> None:
@@ -77,12 +91,32 @@ def test_every_hostile_program_gets_nowhere(hostile: Hostile, outcomes: dict[str
     _check(hostile, outcomes[hostile.name].result())
 
 
-def test_nothing_is_left_behind(outcomes: dict[str, Future]) -> None:
-    for future in outcomes.values():
-        future.result()
-    assert not processes_with(str(MEMORY_MB << 20))
-    places = (Path("/"), Path("/tmp"), Path("/dev"), Path("/dev/shm"), Path("/etc"), Path("/usr/lib"), Path.cwd())
-    assert not [place for place in places if (place / MARK).exists()]
+RUNS_FOR_A_MINUTE = """
+import sys
+from verl_core.rewards.sandbox.{module} import {name}
+from verl_core.rewards.sandbox.protocol import Limits
+{name}().run("while True: pass", b"", Limits(seconds=60, memory_mb=int(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize("kind", [Bubblewrap, Rlimits])
+def test_a_program_dies_with_the_process_that_runs_it(kind: type[LocalSandbox]) -> None:
+    text = RUNS_FOR_A_MINUTE.format(module=kind.__module__.rpartition(".")[2], name=kind.__name__)
+    word = str(MEMORY_MB + 200 << 20)
+    runner = subprocess.Popen([sys.executable, "-c", text, str(MEMORY_MB + 200)])
+    try:
+        assert _soon(lambda: bool(processes_with(word)))  # which also shows that what is left over would be found
+    finally:
+        runner.kill()
+        runner.wait()
+    assert _soon(lambda: not processes_with(word))
+
+
+def _soon(condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 20
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
 
 
 def processes_with(word: str) -> list[str]:

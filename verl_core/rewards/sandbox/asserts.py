@@ -76,7 +76,7 @@ def judge_tests(
         "tests": list(tests),
         "setup": setup,
         "entry_point": entry_point,
-        "names": program_names([setup, *tests]),
+        "names": program_names([setup, *tests], entry_point),
     }
     outcome = sandbox.converse(speaker("answerer"), speaker("asker"), json.dumps(task).encode(), limits)
     report = _loaded(outcome.stdout)  # written by an interpreter that never ran a line of the program
@@ -116,11 +116,14 @@ def only_imports(setup: str) -> bool:
     return tree is not None and all(isinstance(part, ast.Import | ast.ImportFrom) for part in tree.body)
 
 
-def program_names(texts: Sequence[str]) -> list[str]:
-    """Names that tests use and nobody but the program can define. A program whose function has a built-in's name
-    (`sum`) is meant where the tests use no other name."""
+def program_names(texts: Sequence[str], entry_point: str = "") -> list[str]:
+    """Names that tests use and nobody but the program can define, besides `candidate`, which is its entry point.
+
+    A built-in function is the tests' own. Only where they would ask nothing of the program otherwise (its function is
+    called `sum`, and no entry point is given) the program's is meant, if it has one.
+    """
     used: set[str] = set()
-    own: set[str] = set()
+    own: set[str] = {"candidate"} if entry_point else set()
     for text in texts:
         for node in ast.walk(_parsed(text) or ast.Module([], [])):
             match node:
@@ -134,9 +137,9 @@ def program_names(texts: Sequence[str]) -> list[str]:
                     own.add(alias or name.partition(".")[0])
     free = used - own
     foreign = {name for name in free if not hasattr(builtins, name)}
-    if not foreign:
+    if not foreign and not entry_point:
         return sorted(name for name in free if not isinstance(getattr(builtins, name), type))
-    return sorted(foreign - {"candidate"})
+    return sorted(foreign)
 
 
 def _parsed(text: str) -> ast.Module | None:

@@ -2,11 +2,12 @@
 
 import math
 import os
+import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 
 from verl_core.config.errors import EnvError
@@ -104,10 +105,11 @@ class LocalSandbox(ABC):
     ) -> Iterator[subprocess.Popen[bytes]]:
         """A program that has been started, and is killed at the end; it finds `argument_fds` in sys.argv."""
         with ExitStack() as at_the_end:
-            program_fd = at_the_end.enter_context(_in_memory(program.encode("utf-8", "surrogatepass")))
+            ours, theirs = map(at_the_end.enter_context, socket.socketpair())
             filter_fd = at_the_end.enter_context(_in_memory(bpf_filter()))
-            fds = (program_fd, filter_fd, *argument_fds)
-            numbers = (program_fd, filter_fd if self.filter_from_inside else -1, *self._numbers(limits), *argument_fds)
+            fds = (theirs.fileno(), filter_fd, *argument_fds)
+            inside = filter_fd if self.filter_from_inside else -1
+            numbers = (theirs.fileno(), inside, *self._numbers(limits), *argument_fds)
             words = [*FLAGS, "-c", text("bootstrap"), *map(str, numbers)]
             place = at_the_end.enter_context(self.place())
             process = subprocess.Popen(
@@ -122,6 +124,8 @@ class LocalSandbox(ABC):
             )
             at_the_end.callback(process.wait)
             at_the_end.callback(process.kill)
+            theirs.close()
+            _hand_over(program, ours, limits)
             yield process
 
     def _numbers(self, limits: Limits) -> tuple[int, ...]:
@@ -130,10 +134,18 @@ class LocalSandbox(ABC):
         return math.ceil(limits.seconds), limits.memory_mb << 20, limits.tmp_mb << 20, OPEN_FILES, tasks
 
 
+def _hand_over(program: str, ours: socket.socket, limits: Limits) -> None:
+    """Gives the interpreter its program when it says that it would not outlive us; before that, it would."""
+    ours.settimeout(limits.seconds)
+    with ours, suppress(OSError):  # it is late or has ended: how, is seen by whoever watches it
+        if ours.recv(1):
+            ours.sendall(b"p" + program.encode("utf-8", "surrogatepass"))
+
+
 @contextmanager
 def _in_memory(content: bytes) -> Iterator[int]:
     """An open file that has no name, at its beginning."""
-    fd = os.memfd_create("program", os.MFD_CLOEXEC)
+    fd = os.memfd_create("filter", os.MFD_CLOEXEC)
     try:
         with open(fd, "wb", closefd=False) as f:
             f.write(content)

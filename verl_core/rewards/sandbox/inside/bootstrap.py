@@ -1,8 +1,9 @@
 """First words of the interpreter in a sandbox: takes its limits upon itself, then becomes the program.
 
 `python -c <this> PROGRAM_FD FILTER_FD CPU_S MEMORY_BYTES FILE_BYTES FILES TASKS [the program's arguments]`.
-FILTER_FD is the filter of system calls where nobody outside has set it, else -1; TASKS is 0 where threads are not
-counted.
+PROGRAM_FD is a socket: one byte goes out when the limits hold, and when the death of whoever started this would end it;
+only then `p` and the program come in. FILTER_FD is the filter of system calls where nobody outside has set it, else -1;
+TASKS is 0 where threads are not counted.
 """
 
 import os
@@ -48,12 +49,15 @@ def content(fd):
 
 def main(program_fd, filter_fd, *limits):
     """The compiled program, and the names of the module that it is."""
-    text = content(program_fd)
     if filter_fd >= 0:
         filter_calls(content(filter_fd))
     limit(*limits)
+    os.write(program_fd, b"r")
+    text = content(program_fd)
+    if not text:
+        os._exit(1)  # nobody is there any more
     module = sys.modules["__main__"] = type(sys)("__main__")
-    return compile(text, "main.py", "exec", dont_inherit=True), vars(module)
+    return compile(text[1:], "main.py", "exec", dont_inherit=True), vars(module)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,130 @@
+"""Which back end runs programs, with which words, and what a weaker one still holds."""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from verl_core.config.errors import EnvError
+from verl_core.config.schema_sandbox import SandboxConfig
+from verl_core.rewards.sandbox import choose
+from verl_core.rewards.sandbox.bubblewrap import Bubblewrap
+from verl_core.rewards.sandbox.choose import limits_of, sandbox_of
+from verl_core.rewards.sandbox.interpreter import interpreter
+from verl_core.rewards.sandbox.nsjail import Nsjail
+from verl_core.rewards.sandbox.protocol import Limits
+from verl_core.rewards.sandbox.remote import Remote
+from verl_core.rewards.sandbox.rlimits import Rlimits
+
+needs_bwrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap (bwrap) is not installed")
+LIMITS = Limits(seconds=2.5, memory_mb=300, output_kb=64, tmp_mb=7)
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    choose._local.cache_clear()
+
+
+def program(folder: Path, name: str, text: str) -> None:
+    file = folder / name
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+
+
+@needs_bwrap
+def test_auto_takes_bubblewrap() -> None:
+    sandbox = sandbox_of(SandboxConfig())
+    assert isinstance(sandbox, Bubblewrap)
+    assert sandbox_of(SandboxConfig(type="bubblewrap")) is sandbox  # probed once a process
+
+
+def test_auto_with_a_url_is_remote() -> None:
+    assert isinstance(sandbox_of(SandboxConfig(url="http://localhost:8080")), Remote)
+
+
+def test_auto_never_takes_the_weaker_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EnvError, match="no bwrap on PATH.*no nsjail on PATH") as e:
+        sandbox_of(SandboxConfig())
+    assert "apt-get install bubblewrap" in e.value.hint and "type=rlimits" in e.value.hint
+    assert isinstance(sandbox_of(SandboxConfig(type="rlimits")), Rlimits)
+
+
+def test_a_back_end_that_cannot_make_namespaces_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program(tmp_path, "bwrap", "echo 'bwrap: No permissions to create new namespace' >&2; exit 1")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(EnvError, match="No permissions to create new namespace"):
+        sandbox_of(SandboxConfig(type="bubblewrap"))
+
+
+def test_limits_are_the_configurations() -> None:
+    config = SandboxConfig(run_timeout_s=2.5, memory_mb=300, output_kb=64, tmp_mb=7)
+    assert limits_of(config) == LIMITS
+
+
+def test_nsjails_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    program(tmp_path, "nsjail", "exit 0")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    words = Nsjail().command(["-c", "pass"], (5, 6), 6, LIMITS)
+    pairs = list(zip(words, words[1:], strict=False))
+    assert words[0] == str(tmp_path / "nsjail")
+    assert words[-4:] == ["--", interpreter().executable, "-c", "pass"]
+    for pair in (
+        ("--mode", "o"),
+        ("--user", "65534"),
+        ("--pass_fd", "5"),
+        ("--pass_fd", "6"),
+        ("--mount", f"none:/tmp:tmpfs:size={7 << 20},nr_inodes=4096"),
+        ("--time_limit", "4"),
+        ("--rlimit_as", "300"),
+        ("--rlimit_fsize", "7"),
+        ("--env", "PYTHONHASHSEED=0"),
+        ("--bindmount", "/dev/null:/dev/null"),
+    ):
+        assert pair in pairs
+    assert {"--disable_proc", "--iface_no_lo"} <= set(words)
+    assert not [word for word in words if word.startswith(("/home", "/root:", str(Path.cwd())))]
+
+
+@needs_bwrap
+def test_bubblewraps_words() -> None:
+    words = Bubblewrap().command(["-c", "pass"], (5, 6), 6, LIMITS)
+    shown = [
+        outside
+        for word, outside in zip(words, words[1:], strict=False)
+        if word in ("--ro-bind", "--dev-bind", "--bind")
+    ]
+    assert "--bind" not in words and "--share-net" not in words
+    allowed = ("/usr/lib", "/lib", "/etc/ld.so.cache", "/dev/", str(Path(sys.base_prefix).resolve()))
+    assert all(path.startswith(allowed) for path in shown)
+    assert words[words.index("--seccomp") + 1] == "6"
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "says"),
+    [
+        ("import os; os.fork()", "failed", "Resource temporarily unavailable"),
+        ("import socket; socket.socket()", "failed", "Operation not permitted"),
+        ("import os; os.memfd_create('x')", "failed", "Operation not permitted"),
+        ("while True: pass", "timeout", ""),
+        ("while True: print('x' * 999)", "output", ""),
+        ("x = bytearray(1 << 40)", "memory", "MemoryError"),
+        ("open('f', 'wb').truncate(1 << 40)", "failed", "File too large"),
+    ],
+)
+def test_rlimits_hold_without_namespaces(text: str, status: str, says: str) -> None:
+    limits = Limits(seconds=0.5 if status == "timeout" else 10.0, memory_mb=300, output_kb=64, tmp_mb=7)
+    outcome = Rlimits().run(text, b"", limits)
+    assert outcome.status == status
+    assert says in outcome.stderr
+
+
+def test_rlimits_run_in_a_folder_that_goes_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    outcome = Rlimits().run("import os\nopen('left', 'w')\nprint(os.getcwd(), sorted(os.environ))", b"", LIMITS)
+    folder, _, names = outcome.stdout.decode().partition(" ")
+    assert Path(folder).parent == tmp_path and not os.listdir(tmp_path)
+    assert "PATH" not in names
