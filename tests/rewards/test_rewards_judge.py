@@ -54,6 +54,13 @@ def test_a_number_on_the_scale_is_the_reward():
     assert "reference answer" in prompt and nonce_of(prompt) not in prompt[: prompt.index("Now judge")]
 
 
+def test_further_fields_of_a_request_and_fields_that_an_endpoint_does_not_take():
+    more = {"max_tokens": None, "max_completion_tokens": 9, "chat_template_kwargs": {"enable_thinking": False}}
+    (body,) = judged(verdict, [asked()], extra_body=more)[1]
+    assert "max_tokens" not in body and body["max_completion_tokens"] == 9 and body["temperature"] == 0
+    assert body["chat_template_kwargs"] == {"enable_thinking": False}
+
+
 def test_labels_take_the_place_of_numbers():
     labels = {"good": 1.0, "so so": 0.25, "poor": -1.0}
     assert one(lambda h, b: verdict(h, b, "so so"), labels=labels).reward == 0.25
@@ -221,7 +228,7 @@ def test_equal_answers_are_judged_once_and_a_cache_keeps_them(tmp_path: Path):
     assert again == first and not bodies
     others = [
         {"model": "n"}, {"instruction": "Judge the style."}, {"scale": (0, 7)}, {"temperature": 1.0},
-        {"show_ground_truth": False}, {"labels": {"7": 1.0, "8": 0.0}},
+        {"show_ground_truth": False}, {"extra_body": {"seed": 1}}, {"labels": {"7": 1.0, "8": 0.0}},
     ]  # fmt: skip
     for keys in others:  # what a judgement depends on
         assert len(judged(verdict, requests[:1], cache, **keys)[1]) == 1

@@ -196,6 +196,7 @@ def shards(folder: Path, **tensors: torch.Tensor) -> Path:
     [
         ({"lm_head__weight": torch.zeros(9, 4)}, "is no reward model: no weights score.weight"),
         ({"classifier__weight": torch.zeros(1, 4)}, "it has classifier.weight, which is no layer"),
+        ({"score__0__weight": torch.zeros(8, 4)}, "it has score.0.weight"),
         ({"v_head__summary__weight": torch.zeros(1, 4)}, "it has v_head.summary.weight"),
         ({"score__weight": torch.zeros(3, 4)}, "has 3 outputs, a reward model has one"),
         ({"base_model__model__score__weight": torch.zeros(1, 4)}, "holds an adapter, not a whole reward model"),

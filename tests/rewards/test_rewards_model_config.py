@@ -64,6 +64,7 @@ def test_nothing_is_wrong_with_these(keys):
         ([*JUDGED, f"{JUDGE}.labels={{good: 1, Good: 0}}"], "differ in nothing but their case"),
         ([*JUDGED, f"{JUDGE}.labels={{' good': 1, poor: 0}}"], "is no plain word"),
         ([*JUDGED, f"{JUDGE}.retries=-1"], "is not in"),
+        ([*JUDGED, f"{JUDGE}.extra_body={{n: 2, stream: true}}"], "n, stream cannot be set there"),
         ([*JUDGED, f"{JUDGE}.timeout_s=0"], "is not in"),
         (["reward.scorers={judge: {weight: 1, scale: 3}}", *AN_ENDPOINT], "its settings are the keys of reward.judge"),
         # without effect

@@ -347,7 +347,7 @@ RULES = [
         "reward.judge.instruction_file=null",
     ),
     Rule(
-        ("reward.judge.retries", "reward.judge.max_requests"),
+        ("reward.judge.retries", "reward.judge.max_requests", "reward.judge.extra_body"),
         lambda c: c.reward.judge.engine is not None,
         "reward.judge.engine=null and reward.judge.url",
     ),

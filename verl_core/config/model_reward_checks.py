@@ -66,6 +66,8 @@ def _endpoint(said: Said, e: RlxConfig) -> Iterator[str]:
     if own.url is None:
         yield f"reward.scorers names judge: set {_JUDGE}.url and .model, or {_JUDGE}.engine=hf and {_JUDGE}.path"
         return
+    if taken := sorted({"messages", "model", "n", "stream"} & own.extra_body.keys()):
+        yield f"{_JUDGE}.extra_body: {', '.join(taken)} cannot be set there"
     if own.model is None:
         yield f"{said(f'{_JUDGE}.url')}: set {_JUDGE}.model to the name of the model there"
     try:

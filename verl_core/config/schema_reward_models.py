@@ -1,7 +1,7 @@
 """Schema of models that score answers: reward models with one output, and language models that judge in words."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 
 @dataclass
@@ -57,6 +57,9 @@ class JudgeConfig:
     """Sampling temperature of the judge (>= 0)."""
     max_tokens: int = 512
     """Tokens a judgement may have, its reasons included (>= 1)."""
+    extra_body: dict[str, Any] = field(default_factory=dict)
+    """Further fields of each request to the endpoint, e.g. {chat_template_kwargs: {enable_thinking: false}}; null takes
+    out one that is there, e.g. {max_tokens: null, max_completion_tokens: 512}."""
     max_concurrent: int = 32
     """Requests under way at a time (>= 1)."""
     timeout_s: float = 60.0

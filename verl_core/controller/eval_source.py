@@ -133,7 +133,7 @@ def _scoring(reward: RewardConfig) -> Iterable[Any]:
         yield model.read_at, model.max_length, model.truncation, model.dtype, _listing(resolve(str(model.path)))
     if "judge" in reward.scorers:
         yield judge.model, judge.path, instruction_of(judge), judge.show_ground_truth
-        yield judge.scale, judge.labels, judge.temperature, judge.max_tokens
+        yield judge.scale, judge.labels, judge.temperature, judge.max_tokens, judge.extra_body
 
 
 def _digest(*values: Any) -> str:

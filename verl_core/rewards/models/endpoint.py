@@ -91,12 +91,9 @@ class Endpoint:
         if self.cfg.max_requests is not None and self.sent >= self.cfg.max_requests:
             raise Unanswered(f"the budget of {self.cfg.max_requests} requests to the judge is spent")
         self.sent += 1
-        body = {
-            "model": self.cfg.model,
-            "messages": [{"role": "user", "content": prompt}],
-            "temperature": self.cfg.temperature,
-            "max_tokens": self.cfg.max_tokens,
-        }
+        usual = {"temperature": self.cfg.temperature, "max_tokens": self.cfg.max_tokens} | self.cfg.extra_body
+        body = {name: value for name, value in usual.items() if value is not None}
+        body |= {"model": self.cfg.model, "messages": [{"role": "user", "content": prompt}]}
         try:
             async with asyncio.timeout(self.cfg.timeout_s):
                 return _reply(await self._post(body))

@@ -8,6 +8,7 @@ from pathlib import Path
 from verl_core.config.errors import UserError
 
 HEAD = "score.weight"
+_OTHER_HEADS = ("score", "classifier", "v_head", "value_head", "regression_head")
 _TRAIN = "train one with `rlx train rm-pairs`, then `rlx merge --role reward_model`"
 
 
@@ -21,7 +22,7 @@ def require_head(folder: Path) -> None:
             "fold it into its base first (peft's merge_and_unload, then save_pretrained)",
         )
     if HEAD not in shapes:
-        others = [name for name in shapes if name.split(".")[0] in ("classifier", "v_head", "value_head", "regression")]
+        others = [name for name in shapes if name.split(".")[0] in _OTHER_HEADS]
         found = f"; it has {others[0]}, which is no layer that transformers reads a score from" if others else ""
         raise UserError(f"{folder} is no reward model: no weights {HEAD}{found}", _TRAIN)
     if shapes[HEAD][0] != 1:

@@ -117,7 +117,8 @@ class Judge:
         """Of all that a judgement depends on."""
         c = self.cfg
         gold = request.ground_truth if c.show_ground_truth else None
-        setting = [FORM, self._model.name, self.instruction, self.choices.form, c.temperature, c.max_tokens]
+        sampling = [c.temperature, c.max_tokens, c.extra_body]
+        setting = [FORM, self._model.name, self.instruction, self.choices.form, sampling]
         text = json.dumps([*setting, request.prompt, gold, request.solution], sort_keys=True, default=str)
         return hashlib.sha256(text.encode()).hexdigest()
 
