@@ -87,6 +87,11 @@ def test_16384_answers_take_a_few_seconds(gsm8k_pool):
     assert all(v.reward == 1.0 for v in verdicts)
 
 
+def test_answers_longer_than_a_socket_holds_are_scored(gsm8k_pool):
+    verdicts = score(gsm8k_pool, answers(64, "x" * 100_000 + "\n#### {i}"))
+    assert [v.reward for v in verdicts] == [1.0] * 64
+
+
 def test_data_sources_are_checked_before_the_run(gsm8k_pool):
     gsm8k_pool.check(["openai/gsm8k"])
     with pytest.raises(UserError, match="my/data"):

@@ -119,12 +119,16 @@ class Dispatcher:
     def _step(self) -> None:
         if any(len(s.tasks) > GATHER for s in self._staff.scorers):
             time.sleep(GATHER_S)
-        for key, _ in self._selector.select(self._patience()):
+        self._staff.await_sockets()
+        for key, events in self._selector.select(self._patience()):
             if key.data is None:
                 with contextlib.suppress(BlockingIOError):
                     self._ear.recv(4096)
             elif isinstance(key.data, Scorer):
-                self._collect(key.data)
+                if events & selectors.EVENT_WRITE:
+                    key.data.go_on_giving()
+                if events & selectors.EVENT_READ:
+                    self._collect(key.data)
             else:
                 for task, reason in self._staff.hear(key.data):
                     self._told(task, failed(reason))

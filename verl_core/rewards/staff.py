@@ -59,6 +59,13 @@ class Staff:
             self._lost = 0
             self._ending[scorer.pid] = (scorer, blamed)
 
+    def await_sockets(self) -> None:
+        """Waits for room as well in the sockets of scorers that have not been given all of their answers yet."""
+        for scorer in self.scorers:
+            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if scorer.channel.unsent else 0)
+            if self._selector.get_key(scorer.channel).events != wanted:
+                self._selector.modify(scorer.channel, wanted, scorer)
+
     def load(self, data_sources: list[str], future: Future[None]) -> None:
         """Rules for scorers that are made from now on."""
         self._data_sources += data_sources
