@@ -31,6 +31,11 @@ class Given:
 
     def __init__(self, buffer: ReplayBuffer, *batches: list[list[float]]):
         self.buffer, self.batches, self.taken = buffer, list(batches), 0
+        self.loader, self.heard = self, list[tuple[int, str]]()
+
+    def update(self, step: int, groups: list[list[Trajectory]]) -> None:
+        """As the loader does, which tells the curricula."""
+        self.heard += [(step, group[0].group) for group in groups]
 
     def dispatch(self, step: int) -> None:
         for rewards in self.batches.pop(0):
@@ -70,6 +75,16 @@ def test_alike_groups_go_and_the_surplus_comes_first_in_the_next_step():
     assert then["filter_groups/surplus"] == 0 and then["filter_groups/dropped"] == 1
     stale = second["stale_N"].nonzero()[:, 0].tolist()
     assert stale == [2, 5] and then["filter_groups/stale_tokens"] == 2  # the produced tokens of p3's two answers
+
+
+def test_the_curriculum_hears_of_dropped_groups_too_and_of_each_once():
+    one = collector([ALIKE, MIXED], [MIXED, MIXED], [MIXED, ALIKE])
+    for step in (1, 2):
+        asyncio.run(one.collect(step, version=step - 1))
+    assert one.source.heard == [(1, "p0"), (1, "p1"), (1, "p2"), (1, "p3"), (2, "p4"), (2, "p5")]
+    plain = collector([ALIKE, MIXED], enable=False)
+    asyncio.run(plain.collect(1, version=0))
+    assert plain.source.heard == [(1, "p0"), (1, "p1")]
 
 
 def test_enough_left_over_means_nothing_is_generated():

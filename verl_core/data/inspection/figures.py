@@ -55,7 +55,8 @@ def repeated(rows: Iterable[RawRow]) -> Iterator[tuple[RawRow, RawRow]]:
     for row in rows:
         answers = row.answers if isinstance(row, ExampleRow) else ()
         said = [message["content"] for answer in answers for message in answer.turns]
-        earlier = first.setdefault(_key([prompt_text(row), *said]), row)
+        asked = [message["content"] for message in row.messages]
+        earlier = first.setdefault(_key([*asked, *said]), row)
         if earlier is not row:
             yield row, earlier
 
