@@ -1,11 +1,14 @@
 """Every built-in rule against answers that are made to trick it: nothing is rewarded, nothing runs, nothing hangs."""
 
+import asyncio
 import math
 
 import pytest
 
 from tests.rewards.hostile_answers import Task, boxed, hedges, line, long_texts, marked, short_texts, tagged
 from verl_core.config import catalogue
+from verl_core.config.schema import RewardConfig
+from verl_core.rewards.pool import ScoreRequest, ScorerPool
 from verl_core.rewards.registry import default_scorer
 
 NUMBERS = tuple(str(i) for i in range(1, 101) if i != 42)
@@ -72,4 +75,33 @@ def test_no_hostile_answer_is_rewarded_and_the_next_verdict_is_unchanged(name, t
         if score(name, task, task.wrap(task.says)) != right:
             rewarded.append((kind, "the next verdict is another"))
     assert not rewarded
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_rules_of_form_take_any_text(name):
+    for text in {**short_texts(TASKS["qa"]), **long_texts(2000)}.values():
+        found = rule_of(name)(data_source="any", solution_str=text, ground_truth=None, **SHAPES[name])
+        assert -1 <= found["score"] <= 1 and found["acc"] is None
+        assert not text.strip() or name != "format" or found["score"] == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [20_000, 1_000_000])
+def test_through_the_pool_each_text_costs_bounded_time_and_no_other_verdict(size, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    texts = long_texts(size)
+    few = ["many '{'", "boxes in boxes", "a million digits, marked", "many '\\x00'"]
+    rules = {name: task for name, task in TASKS.items() if not task.keywords}
+    rules |= {name: TASKS["qa"] for name, keywords in SHAPES.items() if not keywords}
+    asked = [(name, task, kind) for name, task in rules.items() for kind in (few if size > 100_000 else texts)]
+    hostile = [ScoreRequest(name, texts[kind], task.gold) for name, task, kind in asked]
+    honest = [ScoreRequest(name, task.wrap(task.says), task.gold) for name, task, _ in asked]
+    with ScorerPool(RewardConfig(num_workers=2, timeout_s=30.0, cpu_s=2.0)) as pool:
+        mixed = [request for pair in zip(hostile, honest, strict=True) for request in pair]
+        verdicts = asyncio.run(pool.score(mixed))
+    assert [(r.data_source, v.error) for r, v in zip(mixed, verdicts, strict=True) if v.error] == []
+    for (name, _, kind), bad, good in zip(asked, verdicts[::2], verdicts[1::2], strict=True):
+        if name in TASKS:
+            assert (bad.acc, good.acc) == (0, 1), (name, kind)
     assert not list(tmp_path.iterdir())
