@@ -6,7 +6,7 @@ import operator
 from collections.abc import Mapping
 from typing import Any
 
-MAX_CHARACTERS = 2000
+MAX_CHARACTERS = 20_000
 MAX_DEPTH = 100
 MAX_DIGITS = 50
 MAX_EXPONENT = 100
@@ -89,15 +89,30 @@ def _worked(node: ast.expr, named: Any, number: Any, depth: int = 0) -> Any:
             return -inner(operand)
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
             return inner(operand)
-        case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            return _power(inner(left), inner(right))
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](inner(left), _shift(op, inner(right)))
+        case ast.BinOp():
+            steps = []
+            while isinstance(node, ast.BinOp):  # a sum of many terms leans to the left, and is not deep
+                steps.append((node.op, node.right))
+                node = node.left
+            value = inner(node)
+            for op, right in reversed(steps):
+                value = _operation(op, value, inner(right))
+            return value
         case ast.Call(func=ast.Name(id=name), args=[argument], keywords=[]) if name in _FUNCTIONS:
             import sympy
 
             return getattr(sympy, name)(inner(argument))
     raise NotFormula(f"{type(node).__name__} is no part of a formula")
+
+
+def _operation(op: ast.operator, left: Any, right: Any) -> Any:
+    if isinstance(op, ast.Pow):
+        return _power(left, right)
+    if type(op) not in _OPERATORS:
+        raise NotFormula(f"{type(op).__name__} is no part of a formula")
+    if isinstance(op, ast.LShift) and right > MAX_EXPONENT:
+        raise NotFormula("too large a shift")
+    return _OPERATORS[type(op)](left, right)
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -110,12 +125,6 @@ def _power(base: Any, exponent: Any) -> Any:
 
 def _is_number(value: Any) -> bool:
     return getattr(value, "is_number", True)  # Python's own are, and have no such attribute
-
-
-def _shift(op: ast.operator, value: Any) -> Any:
-    if isinstance(op, ast.LShift) and value > MAX_EXPONENT:
-        raise NotFormula("too large a shift")
-    return value
 
 
 def _refuse(name: str) -> Any:
