@@ -1,5 +1,9 @@
 # ruff: noqa: E501 (a program is easier to read where it is one line)
-"""Programs that try to get out of the sandbox, or to hold up whoever runs them, and what must be observed instead."""
+"""Programs that try to get out of the sandbox, or to hold up whoever runs them, and what must be observed instead.
+
+Each asks for the right to do harm, and does none if it gets it: a sandbox that is broken must fail its tests, not the
+machine.
+"""
 
 import textwrap
 from dataclasses import dataclass
@@ -60,23 +64,22 @@ PROCESSES = [
         "program of its own",
         "open('/tmp/x', 'w').write('#!/bin/sh'); os.chmod('/tmp/x', 0o755); os.execv('/tmp/x', ['x'])",
     ),
-    _refused(
-        "kill the neighbours",
-        "for pid in range(3, 5000):\n    try: os.kill(pid, 9)\n    except OSError: continue\n    return\nraise OSError",
-    ),
+    _refused("signal to a process", "os.kill(os.getpid(), 0)"),
+    _refused("signal to a thread", "import signal, threading; signal.pthread_kill(threading.get_ident(), 0)"),
+    _refused("signal to init", "os.kill(1, 0)"),
+    _refused("signal to the parent", "os.kill(os.getppid(), 0)"),
+    _refused("signal to everybody", "os.kill(-1, 0)"),
+    _refused("signal to the session", "os.killpg(0, 0)"),
     _refused("pidfd of init", "os.pidfd_open(1)"),
-    _harmless("kill init", "import os\nfor s in (9, 15, 19, 2): os.kill(1, s)\nprint('init lives')", "init lives"),
-    _harmless(
-        "kill the parent", "import os\nos.kill(os.getppid(), 9)\nprint('parent lives', os.getppid())", "parent lives 1"
-    ),
-    _harmless("kill everybody", "import os\ntry: os.kill(-1, 9)\nexcept OSError: pass\nprint('nobody')", "nobody"),
+    _harmless("parent", "import os\nprint(os.getppid())", "1"),
     _stopped(
         "fork bomb",
         "timeout",
         """
         import os
         while True:
-            try: os.fork()
+            try:
+                if os.fork() == 0: os._exit(0)
             except OSError: pass
     """,
     ),
@@ -132,7 +135,7 @@ FILES = [
     _refused("memory through /proc", "open('/proc/self/mem', 'r+b')"),
     _refused("files through /proc", "os.listdir('/proc/self/fd')"),
     _refused("root through /proc", "os.listdir('/proc/1/root')"),
-    _refused("settings of the kernel", "open('/proc/sys/kernel/core_pattern', 'w').write('|/tmp/x')"),
+    _refused("settings of the kernel", "open('/proc/sys/kernel/core_pattern', 'r+')"),
     _refused("sysfs", "os.listdir('/sys')"),
     _refused("physical memory", "open('/dev/mem', 'rb')"),
     _refused("kernel log", "open('/dev/kmsg', 'w')"),
@@ -149,7 +152,7 @@ FILES = [
     _refused("write to /dev", f"open('/dev/{MARK}', 'w')"),
     _refused("write beside the library", f"open(os.__file__ + '{MARK}', 'w')"),
     _refused("write over the interpreter", "open(sys.executable, 'r+b')"),
-    _refused("remove the library", "os.remove(os.__file__)"),
+    _refused("change the library", "os.chmod(os.__file__, 0o644)"),
     _refused("device node", "os.mknod('/tmp/disk', 0o60666, os.makedev(8, 0))"),
     _refused("give to root", "open('/tmp/x', 'w'); os.chown('/tmp/x', 0, 0)"),
     _refused("fill /tmp", "with open('/tmp/a', 'wb') as f:\n    while True: f.write(bytes(1 << 20))"),
@@ -170,7 +173,7 @@ SYSTEM_CALLS = [
     _refused("nice", "os.nice(-10)"),
     _refused("real time", "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(50))"),
     _refused("memfd", "os.memfd_create('x')"),
-    _refused("clock", "time.clock_settime(time.CLOCK_REALTIME, 0)"),
+    _refused("clock", "time.clock_settime(time.CLOCK_REALTIME, time.time())"),
     _refused("host name", "socket.sethostname('x')"),
     _refused("more memory", "try: resource.setrlimit(resource.RLIMIT_AS, (-1, -1))\nexcept ValueError: raise OSError"),
     _refused("more time", "try: resource.setrlimit(resource.RLIMIT_CPU, (-1, -1))\nexcept ValueError: raise OSError"),
@@ -263,7 +266,7 @@ HANGS = [
         "waits for a lock", "timeout", "import threading\nthreading.Lock().acquire() and threading.Event().wait()"
     ),
     _stopped("waits for a signal", "timeout", "import signal\nsignal.pause()"),
-    _stopped("stops itself", "timeout", "import os\nos.kill(os.getpid(), 19)"),
+    _stopped("stops itself", "failed", "import os\nos.kill(os.getpid(), 19)", says="PermissionError"),
     _stopped(
         "ignores signals",
         "timeout",

@@ -1,8 +1,8 @@
 """Which back end runs programs, with which words, and what a weaker one still holds."""
 
-import os
 import shutil
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -46,7 +46,7 @@ def test_auto_with_a_url_is_remote() -> None:
 
 def test_auto_never_takes_the_weaker_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EnvError, match="no bwrap on PATH.*no nsjail on PATH") as e:
+    with pytest.raises(EnvError, match=r"no bwrap on PATH.*no nsjail on PATH") as e:
         sandbox_of(SandboxConfig())
     assert "apt-get install bubblewrap" in e.value.hint and "type=rlimits" in e.value.hint
     assert isinstance(sandbox_of(SandboxConfig(type="rlimits")), Rlimits)
@@ -68,7 +68,7 @@ def test_nsjails_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program(tmp_path, "nsjail", "exit 0")
     monkeypatch.setenv("PATH", str(tmp_path))
     words = Nsjail().command(["-c", "pass"], (5, 6), 6, LIMITS)
-    pairs = list(zip(words, words[1:], strict=False))
+    pairs = list(pairwise(words))
     assert words[0] == str(tmp_path / "nsjail")
     assert words[-4:] == ["--", interpreter().executable, "-c", "pass"]
     for pair in (
@@ -91,11 +91,7 @@ def test_nsjails_words(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @needs_bwrap
 def test_bubblewraps_words() -> None:
     words = Bubblewrap().command(["-c", "pass"], (5, 6), 6, LIMITS)
-    shown = [
-        outside
-        for word, outside in zip(words, words[1:], strict=False)
-        if word in ("--ro-bind", "--dev-bind", "--bind")
-    ]
+    shown = [outside for word, outside in pairwise(words) if word in ("--ro-bind", "--dev-bind", "--bind")]
     assert "--bind" not in words and "--share-net" not in words
     allowed = ("/usr/lib", "/lib", "/etc/ld.so.cache", "/dev/", str(Path(sys.base_prefix).resolve()))
     assert all(path.startswith(allowed) for path in shown)
@@ -126,5 +122,5 @@ def test_rlimits_run_in_a_folder_that_goes_away(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("tempfile.tempdir", None)
     outcome = Rlimits().run("import os\nopen('left', 'w')\nprint(os.getcwd(), sorted(os.environ))", b"", LIMITS)
     folder, _, names = outcome.stdout.decode().partition(" ")
-    assert Path(folder).parent == tmp_path and not os.listdir(tmp_path)
+    assert Path(folder).parent == tmp_path and not list(tmp_path.iterdir())
     assert "PATH" not in names

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewra
 
 QUICK = {
     "fork",
-    "kill init",
+    "signal to everybody",
     "tcp",
     "passwords",
     "this project",

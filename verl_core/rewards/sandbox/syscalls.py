@@ -9,7 +9,9 @@ COMMON_ALLOWED = (436, 437, 439, 441, 449)  # close_range, openat2, faccessat2, 
 
 # name: (x86_64, aarch64), None where a machine has no such call
 DENIED: dict[str, tuple[int | None, int | None]] = {
-    # other processes
+    # other processes; a process without children has nobody else to send signals to
+    **{"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131)},
+    **{"rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240)},
     **{"ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272)},
     # namespaces and file systems
     **{"unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41)},
