@@ -289,7 +289,7 @@ def test_engine_fills_its_share(model):
     assert engine.cache_per_token == 2 * 2 * 1 * 4 * 2  # keys and values, 2 layers, 1 head of 4, bfloat16
     memory_of_gpu = 80e9
     used = engine_memory.generating(engine, memory_of_gpu)
-    assert used.total == pytest.approx(0.4 * memory_of_gpu)
+    assert used.total - used.reserve == pytest.approx(0.4 * memory_of_gpu)  # CUDA's context and graphs come on top
     assert used.parameters == 2 * PARAMS
     assert engine_memory.sequences_held(engine, memory_of_gpu) == int(used.kv_cache / (32 * 16))
 

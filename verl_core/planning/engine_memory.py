@@ -10,6 +10,7 @@ from verl_core.planning.shapes import ModelShape
 from verl_core.planning.work import Work, work_of
 
 GRAPHS = 0.8e9  # CUDA graphs of an engine that captures them
+ROOM = 0.25e9  # what an engine's share of the memory loses to neither weights nor activations nor cache
 ASLEEP = 1.0e9  # what an engine leaves on the GPU at sleep level 1 (measured: 72.8 to 1.0 GB)
 PREFILL_TOKENS = 8192  # prompts of the hf engine in one pass: _PREFILL_TOKENS of verl_core/rollout/hf/scheduler.py
 PREFIXES = 8  # prompts it keeps for waiting requests
@@ -87,13 +88,15 @@ def engine_of(c: RlxConfig, shape: ModelShape, actor: Role, on_cpu: bool) -> Eng
 
 
 def generating(engine: Engine, memory: float) -> Components:
-    """While it generates on a GPU of `memory` bytes: vllm and sglang fill their share of it with cache."""
+    """While it generates on a GPU of `memory` bytes: vllm and sglang fill their share of it with cache, and hold the
+    CUDA context and graphs beside that share."""
     if engine.kind == "hf":
         return _hf(engine)
+    workspace = _workspace(engine)
     return Components(
         parameters=engine.weights,
-        activations=_workspace(engine),
-        logits=_sampling(engine) / engine.tp,
+        activations=workspace + ROOM,
+        logits=max(0.0, _logits(engine) - workspace),
         kv_cache=cache_room(engine, memory),
         communication=0.3e9 if engine.tp > 1 else 0.0,
         reserve=CONTEXT + (0.0 if engine.eager else GRAPHS),
@@ -101,11 +104,13 @@ def generating(engine: Engine, memory: float) -> Components:
 
 
 def cache_room(engine: Engine, memory: float) -> float:
-    """Bytes for keys and values on each GPU; 0 when weights and buffers leave none."""
+    """Bytes for keys and values on each GPU; 0 when weights and buffers leave none. vLLM measures its activations in a
+    pass over as many prompt tokens as it takes at once, and one over the logits of as many sequences: the larger one
+    counts."""
     if engine.kind == "hf":
         return engine.at_once * engine.cache_per_sequence
-    taken = engine.weights + _workspace(engine) + _sampling(engine) / engine.tp + (0.3e9 if engine.tp > 1 else 0.0)
-    return max(0.0, engine.utilization * memory - taken - CONTEXT - (0.0 if engine.eager else GRAPHS))
+    taken = engine.weights + max(_workspace(engine), _logits(engine)) + ROOM + (0.3e9 if engine.tp > 1 else 0.0)
+    return max(0.0, engine.utilization * memory - taken)
 
 
 def sequences_held(engine: Engine, memory: float) -> int:
@@ -148,13 +153,19 @@ def _hf(engine: Engine) -> Components:
 
 
 def _workspace(engine: Engine) -> float:
-    """Activations of the tokens that go through the model at once."""
+    """Activations of the tokens that go through the model at once; factors fitted to what vLLM 0.26 leaves for its
+    cache (docs/planning.md)."""
     s, b = engine.shape, engine.bytes
-    inner = s.experts_per_token * (s.expert_ffn * 3 + 2 * s.hidden) if s.experts else 3 * s.ffn
+    inner = s.experts_per_token * (s.expert_ffn * 5.5 + 2 * s.hidden) if s.experts else 5.5 * s.ffn
     widest = max(inner, 2 * s.q_width + 2 * s.kv_width) / engine.tp
     return engine.batched_tokens * b * (4 * s.hidden + widest)
 
 
+def _logits(engine: Engine) -> float:
+    """Of the running sequences, a GPU's share, while vllm or sglang draws: in float32."""
+    return engine.at_once * engine.shape.vocab * 4 / engine.tp
+
+
 def _sampling(engine: Engine) -> float:
-    """Logits of the running sequences: as computed, in float32, sorted and as probabilities."""
+    """Logits of the sequences that the hf engine runs: as computed, in float32, sorted and as probabilities."""
     return engine.at_once * engine.shape.vocab * (engine.bytes + 12)
