@@ -207,7 +207,7 @@ SURROUNDINGS = [
     _harmless(
         "environment",
         "import os\nprint(sorted(set(os.environ) - {'LD_LIBRARY_PATH', 'LC_CTYPE'}))",
-        "['HOME', 'LANG', 'PWD', 'PYTHONHASHSEED']",
+        "['HOME', 'LANG', 'MALLOC_ARENA_MAX', 'PWD', 'PYTHONHASHSEED']",
     ),
     _harmless("who one is", "import os\nprint(os.getuid(), os.getgid(), os.uname().nodename)", "65534 65534 sandbox"),
     _harmless(

@@ -26,9 +26,10 @@ class Interpreter:
 
     @property
     def environment(self) -> dict[str, str]:
-        """All of a program's environment. The hash seed is fixed, so that the order of a set repeats."""
+        """All of a program's environment. The hash seed is fixed, so that the order of a set repeats; one arena of the
+        allocator, because each would reserve 64 MiB of address space for a thread."""
         search = {"LD_LIBRARY_PATH": ":".join(self.libraries)} if self.libraries else {}
-        return {"HOME": "/tmp", "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", **search}
+        return {"HOME": "/tmp", "LANG": "C.UTF-8", "MALLOC_ARENA_MAX": "1", "PYTHONHASHSEED": "0", **search}
 
 
 FLAGS = ("-s", "-P", "-S", "-B", "-X", "utf8")
