@@ -7,7 +7,7 @@ Random weights in bf16, sdpa, temperature 1. Each prompt wants its own number of
 `generate` has all prompts in one batch and stops when the last row has what it wants; rlx runs up to `seqs` rows. Both
 count the tokens that were wanted. rlx gives log-probs, `generate` does not. The sides alternate; each figure is
 the median of `rounds` rounds after one of warm-up, whose time with the capture of the graphs is told apart. One JSON
-line.
+line a shape and number of prompts.
 """
 
 from __future__ import annotations
@@ -114,15 +114,14 @@ def main() -> None:
     rule: dict[str, Any] = dict(DEFAULTS)
     for key, value in (word.split("=") for word in words if "=" in word):
         rule[key] = [int(n) for n in value.split(",")] if key == "prompts" else int(value)
-    cases = []
     for shape in [word for word in words if "=" not in word] or ["135M"]:
         torch.manual_seed(0)
         with torch.device("cuda"):
             model = AutoModelForCausalLM.from_config(
                 SHAPES[shape], dtype=torch.bfloat16, attn_implementation="sdpa"
             ).eval()
-        cases += [case(model, shape, count, rule) for count in rule["prompts"]]
-    print(json.dumps({"benchmark": "gpu_hf_rollout", "seqs": rule["seqs"], "cases": cases}))
+        for count in rule["prompts"]:
+            print(json.dumps(case(model, shape, count, rule) | {"seqs": rule["seqs"]}), flush=True)
 
 
 if __name__ == "__main__":

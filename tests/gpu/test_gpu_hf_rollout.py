@@ -72,7 +72,7 @@ def test_a_gpu_draws_what_a_cpu_draws():
     model = build(FAMILY["qwen2-tied"]).double()
     requests = many_requests()
     here = engine_on(model, torch.float64, device=torch.device("cpu")).generate(requests)
-    same(engine_on(model, torch.float64).generate(requests), here, 1e-6)
+    same(engine_on(model, torch.float64).generate(requests), here, 2e-6)  # kept in float32
 
 
 def test_the_generic_decoder_runs_without_graphs():
@@ -81,7 +81,7 @@ def test_the_generic_decoder_runs_without_graphs():
     engine = engine_on(model, torch.float64, max_num_seqs=9)
     assert engine._graphs is None
     here = engine_on(model, torch.float64, device=torch.device("cpu"), max_num_seqs=9).generate(requests)
-    same(engine.generate(requests), here, 1e-6)
+    same(engine.generate(requests), here, 2e-6)  # kept in float32
 
 
 @pytest.mark.parametrize("moved", [True, False])
