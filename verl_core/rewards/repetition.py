@@ -32,7 +32,7 @@ def compute_score(
     grams = _ngrams(solution_str.split() if unit == "words" else solution_str, n)
     repeated = 1 - len(set(grams)) / len(grams) if grams else 0.0
     reason = "repeats itself" if repeated else "no repetition"
-    return {"score": -penalty * repeated, "acc": None, "pred": None, "reason": reason, "repeated": repeated}
+    return {"score": 0.0 - penalty * repeated, "acc": None, "pred": None, "reason": reason, "repeated": repeated}
 
 
 def _ngrams(units: Sequence[str], n: int) -> list[int]:
