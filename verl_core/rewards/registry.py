@@ -92,8 +92,14 @@ def _rule(part: Part, data_source: str, task: tuple[Scorer, str] | None, sandbox
     name = data_source if part.name == TASK else part.name
     rule = default_scorer(name)
     check_signature(rule, part.keywords, f"the reward of {name}")
-    given = {"sandbox": sandbox} if "sandbox" in inspect.signature(rule).parameters else {}
-    return partial(rule, **part.keywords, **given)
+    return partial(rule, **part.keywords, **({"sandbox": sandbox} if _takes_sandbox(rule) else {}))
+
+
+def _takes_sandbox(rule: Scorer) -> bool:
+    try:
+        return "sandbox" in inspect.signature(rule).parameters
+    except (TypeError, ValueError):  # compiled callables have none
+        return False
 
 
 def warm_up(rule: Scorer) -> None:
