@@ -198,6 +198,7 @@ def test_site_settings_reach_each_launcher():
     [
         ("docker", ["cluster.nnodes=2"], "docker runs one machine, this configuration needs 2 machines"),
         ("kuberay", ["reward.custom_reward_function.path=absent.py"], "absent.py cannot be read"),
+        ("kuberay", ["data.curriculum.path=absent.py"], "data.curriculum.path=absent.py cannot be read"),
         ("slurm", ["launch.slurm.time=tomorrow"], "launch.slurm.time='tomorrow'"),
         ("slurm", ["launch.slurm.partition='a\\nrm'"], "launch.slurm.partition"),
         ("slurm", ["launch.slurm.options=['a\\nb']"], "launch.slurm.options"),
