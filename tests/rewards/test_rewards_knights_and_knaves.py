@@ -30,6 +30,7 @@ RIGHT = [
     "<answer>Ada (knight), Ben (knave), Ann (knave)</answer>",
     "<answer>Ada is not a knave, Ben isn't a knight, and Ann is not a knight</answer>",
     "<answer>Ada is a knight and Ben a knave and Ann a knave</answer>",
+    "<answer>Ada is a knight, not a knave. Ben is a knave and not a knight. Ann is a knave.</answer>",
     "<think>Say Ada is a knave.</think>So Ada is a knight, Ben is a knave, Ann is a knave.",
     "Is Ada a knight or a knave? Ada is a knight. Ben is a knave. Ann is a knave.",
     "<answer>Ada is a knave</answer> No: <answer>Ada is a knight, Ben is a knave, Ann is a knave</answer>",
@@ -57,7 +58,9 @@ WRONG = {
     "<answer>Ada is a knight. Ada is a knave. Ben is a knave. Ann is a knave.</answer>": ("somebody is called both", 2),
     "Ada is a knave? No. Ada is a knight, Ben is a knave, Ann is a knave": ("somebody is called both", 2),
     "<answer>Ada says that Ben is a knave. Ann is one of us, a knave</answer>": ("somebody is left out", 1),
-    "<answer>Ada, Ben and Ann are knights and knaves</answer>": ("wrong", 1),
+    "<answer>Ada, Ben and Ann are knights and knaves</answer>": ("somebody is called both", 0),
+    "<answer>Ada is a knight and a knave, Ben is a knave, Ann is a knave</answer>": ("somebody is called both", 2),
+    "<answer>Knight: Ada, Knave: Ben, Knave: Ann</answer>": ("somebody is left out", 1),
 }
 
 
@@ -90,6 +93,7 @@ def test_an_unusable_gold_is_the_rows_fault():
 def test_time_grows_with_the_length_only(piece):
     began = time.perf_counter()
     judged(piece * (200_000 // len(piece)))
+    judged("Ada " * 20_000 + piece * (100_000 // len(piece)))
     assert time.perf_counter() - began < 2
 
 

@@ -68,26 +68,29 @@ def _statements(text: str, names: list[str], knight: str, knave: str) -> Iterato
     known = {name.casefold(): name for name in names}
     roles = {form: is_knight for word, is_knight in ((knight, True), (knave, False)) for form in _forms(word)}
     words = _words(text, [*known, *roles])
-    named: list[str] = []
+    named: set[str] = set()
+    called: set[str] = set()  # those whom the last role spoke of: "a knight and a knave" calls them both
     verb = denied = False
-    pending: tuple[list[str], bool] | None = None  # said, unless "or" follows
+    pending: tuple[set[str], bool] | None = None  # said, unless "or" follows
     for word in words:
         if pending and word not in ("or", "/"):
             yield from ((name, pending[1]) for name in pending[0])
             pending = None
         if word in known:
             if verb:
-                named = []
-            named.append(known[word])
+                named = set()
+            named.add(known[word])
+            called = set()
             verb = denied = False
-        elif word in roles and named:
-            pending, named, verb, denied = (named, roles[word] != denied), [], False, False
+        elif word in roles and (named or called):
+            called = named or called
+            pending, named, verb, denied = (called, roles[word] != denied), set(), False, False
         elif word in _PREDICATES:
             verb, denied = True, denied != (word in _DENIALS)
         elif word in ("or", "/"):
-            pending = None
+            pending, called = None, set()
         elif word not in _LINKS:
-            named, verb, denied = [], False, False
+            named, called, verb, denied = set(), set(), False, False
     if pending:
         yield from ((name, pending[1]) for name in pending[0])
 
