@@ -19,6 +19,8 @@ def test_a_task_is_prepared_scored_and_planned_in_its_environment(rlx, tmp_path:
     out = tmp_path / "data"
     words = ("--count", "20", "--test-count", "5", "--set", "max_numbers=3,min_numbers=3", "--out", str(out))
     done = rlx("prepare", "reasoning-gym:countdown", *words, "--validate", "--json", env=OWN, timeout=600)
+    if "no network, and not in uv's cache" in done.stderr:
+        pytest.skip("the packages of reasoning-gym are not in uv's cache, and there is no network to fetch them")
     assert done.returncode == 0, done.stderr
     manifest = json.loads(done.stdout)
     assert manifest["needs"] == ["reasoning-gym"]

@@ -26,13 +26,18 @@ class GeneratedOptions:
 
 @dataclass(frozen=True)
 class CountdownOptions(GeneratedOptions):
+    """How large numbers and target are, and how many numbers there are."""
+
     min_numbers: int = 3
     """Fewest numbers of a problem."""
     max_numbers: int = 4
+    """Most numbers of a problem, at most 10."""
     max_number: int = 99
     """The largest number; the smallest is 1."""
     min_target: int = 10
+    """The smallest target."""
     max_target: int = 99
+    """The largest target."""
 
     def check(self) -> None:
         """Raises UserError for values that do not fit each other."""
@@ -44,8 +49,12 @@ class CountdownOptions(GeneratedOptions):
 
 @dataclass(frozen=True)
 class KnightsAndKnavesOptions(GeneratedOptions):
+    """How many people there are, and how involved what they say is."""
+
     min_people: int = 3
+    """Fewest people of a problem."""
     max_people: int = 3
+    """Most people of a problem, at most 8: all 2^n ways who could be a knight are looked at."""
     depth: int = 2
     """Nesting of what is said: 1 says of one person what they are, 2 joins two such claims, and so on."""
 
