@@ -14,7 +14,7 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 
 from verl_core.config.errors import RunError
-from verl_core.rewards.process import BUSY_S, Job, Scorer, Task
+from verl_core.rewards.process import BUSY, Job, Scorer, Task
 from verl_core.rewards.registry import Setup
 from verl_core.rewards.staff import LOST, Staff
 from verl_core.rewards.verdict import MEMORY, TIMEOUT, ScoreRequest, Verdict, failed
@@ -157,7 +157,7 @@ class Dispatcher:
         """Seconds until a score is late, or may be taken to hang."""
         times = [at for s in self._staff.scorers if s.tasks for at in (s.deadline, self._slow_at(s))]
         if any(s.may_be_busy for s in self._staff.scorers):
-            times.append(time.monotonic() + BUSY_S)
+            times.append(time.monotonic() + BUSY * self._timeout_s)
         return max(0.0, min(times) - time.monotonic()) if times and min(times) < math.inf else None
 
     def _slow_at(self, scorer: Scorer) -> float:

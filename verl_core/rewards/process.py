@@ -21,7 +21,7 @@ LOOKS = (
     10  # times that a process which is slow, but has hardly had the processor, is looked at before it counts as hung
 )
 LOW_PRIORITY = 15  # nice value of a process whose answer looks as if it hung,
-BUSY_S = 0.1  # once it has taken so much processor time since then
+BUSY = 0.03  # once it has taken this share of its limit in processor time since then
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ class Scorer:
         self.tasks: deque[Task] = deque()
         self.since = time.monotonic()
         self._since_cpu, self._looks = 0.0, 0
-        self.spent = False  # it ran out of memory with its last score, and ends
+        self.spent = False  # it ends, and its present answer is not to blame
         self.lent = False  # its place has been given to another one, because its answer takes very long
         self._busy_after: float | None = None  # processor time, seconds
         self._lists: deque[int] = deque()  # answers of each list that it has not said READY to
@@ -80,11 +80,14 @@ class Scorer:
         return self._processor_time() - self._since_cpu > seconds / 2 or self._looks >= LOOKS
 
     def give(self, tasks: Sequence[Task]) -> None:
-        """Raises OSError when it has gone."""
+        """That it has gone shows when it is read."""
         self.since = time.monotonic()
         self.tasks.extend(tasks)
         self._lists.append(len(tasks))
-        self.channel.send([(len(task.verdicts), _answer(task.request)) for task in tasks])
+        try:
+            self.channel.send([(len(task.verdicts), _answer(task.request)) for task in tasks])
+        except OSError:
+            self.spent = True
 
     def go_on_giving(self) -> None:
         """There is room for more of what it was given. That it has gone shows when it is read."""
@@ -109,7 +112,7 @@ class Scorer:
     def lend(self) -> list[Task]:
         """Lets the present answer go on; returns those behind it. The process is of no use afterwards."""
         self.lent = True
-        self._busy_after = self._processor_time() + BUSY_S
+        self._busy_after = self._processor_time() + BUSY * self._timeout_s
         rest = list(self.tasks)[1:]
         self.tasks = deque([self.tasks[0]])
         return rest
