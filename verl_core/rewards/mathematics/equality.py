@@ -9,6 +9,7 @@ from itertools import product
 from verl_core.rewards.mathematics.equations import same_relation
 from verl_core.rewards.mathematics.expression import LONGEST
 from verl_core.rewards.mathematics.read import read
+from verl_core.rewards.mathematics.relations import is_asked_for
 from verl_core.rewards.mathematics.scalars import same_ratio, same_scalar
 from verl_core.rewards.mathematics.text import tight, unified
 from verl_core.rewards.mathematics.values import Interval, Many, Matrix, Relation, Scalar, Text, Value
@@ -18,6 +19,8 @@ MOST_ITEMS = 60  # of a set, as each is compared with each
 
 _THOUSANDS = re.compile(r"\d,\d{3}")
 _LETTER = re.compile(r"\s?(?:\\text\s?\{\s?)?\(?(?P<letter>[A-Z])(?:\)|[.:](?=\s))\s?\}?.*", re.DOTALL)
+_OPTION = re.compile(r"(?:[Oo]ption|[Cc]hoice)\s?\(?([A-Z])(?![a-zA-Z])\)?")
+_LABEL = re.compile(r"^(?:\\text\s?\{\s?\([A-Z]\)\s?\}|\([A-Z]\) )\s?(?=[^(]*[\d\\])")  # of an option: (B) 12
 _LONE_LETTER = re.compile(r"(?<![a-zA-Z])[A-HJ](?![a-zA-Z])")
 _NOT_WORD = re.compile(r"\\text|[^\w\s+-]|_")
 _SYNONYMS = {"dne": "undefined", "does not exist": "undefined", "not defined": "undefined"}
@@ -38,12 +41,14 @@ def _same_answer(gold: str, answer: str) -> bool:
         return False
     if _chosen(gold, answer):
         return True
+    answer = _LABEL.sub("", answer)
     return any(same(g, a) for g, a in product(_readings(gold), _readings(answer)))
 
 
 def _chosen(gold: str, answer: str) -> bool:
     """Gold `B` and an answer such as `(B)`, `\\text{(B) } 12` or `B. twelve`."""
-    wanted, given = _LETTER.fullmatch(gold + ")" if len(gold) == 1 else gold), _LETTER.fullmatch(answer)
+    wanted = _LETTER.fullmatch(gold + ")" if len(gold) == 1 else gold)
+    given = _LETTER.fullmatch(_OPTION.sub(r"(\1)", answer))
     if wanted is None or given is None or len(gold) > LONGEST_CHOICE:
         return False
     return {given["letter"], *_LONE_LETTER.findall(answer)} == {wanted["letter"]}
@@ -66,8 +71,7 @@ def same(gold: Value, answer: Value) -> bool:
         case _, Relation(value=value) if value is not None:
             return same(gold, value)
         case Scalar(), Relation(sign="="):  # 2 + 3 = 5
-            left, right = read(answer.left), read(answer.right)
-            return isinstance(left, Scalar) and same(gold, right) and same(gold, left)
+            return same(gold, read(answer.right)) and (is_asked_for(answer.left) or same(gold, read(answer.left)))
         case Scalar(), Scalar():
             return same_scalar(gold, answer)
         case Text(), Text() | Scalar():

@@ -34,6 +34,7 @@ _WORDS = re.compile(r"\(?[a-zA-Z][a-z']{2,}(?:[ -][a-zA-Z']+){0,12}\)?|\(?[A-Z]\
 _NO_WORDS = frozenset(("pi", "sin", "cos", "tan", "log", "exp", "sqrt", "inf", "infinity", "infty"))
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _BASES = {word: i for i, word in enumerate(_NUMBERS)}
+_REALS = re.compile(r"\\mathbb\s?\{?R\}?|(?:the set of )?all real (?:numbers|values)(?: of x)?")
 _EMPTY = re.compile(r"(?:the )?empty set|no (?:real |such )?(?:solutions?|numbers?)|\\emptyset|\\\{ ?\\\}")
 
 
@@ -63,6 +64,8 @@ def _read(text: str, thousands: bool, depth: int) -> Value:
         return _many("set", tuple(map(inner, united)))
     if _EMPTY.fullmatch(_plain(text).lower()):
         return Many("set", ())
+    if _REALS.fullmatch(_plain(text)):
+        return inner("(-\\infty,\\infty)")
     if brackets := enclosed(text):
         return _bracketed(*brackets, thousands=thousands, depth=depth)
     if matrix := _MATRIX.fullmatch(text):

@@ -15,11 +15,12 @@ _SIGN = re.compile(r"\\(?:le|ge|ne|approx|in)(?![a-zA-Z])|[<>]=?|!?=")
 _NAME = re.compile(
     r"[a-zA-Z](?:_\{?\w{1,9}\}?)?'*"  # x, x_1, f'
     r"|\\(?:alpha|beta|gamma|theta|phi|lambda|mu|omega|rho|sigma|tau|ell)"
-    r"|[a-zA-Z]'?\s?\([a-zA-Z0-9, ]{1,12}\)"  # f(x), P(A)
+    r"|[a-zA-Z]'?\s?\((?:[a-zA-Z0-9, |']|\\cap|\\cup){1,12}\)"  # f(x), P(A)
     r"|\([a-z](?:\s?,\s?[a-z]){1,3}\)"  # (x, y)
     r"|[A-Z]{2,4}|[a-zA-Z][a-z]{2,}(?: [a-zA-Z]+){0,5}|\\text\s?\{[^{}]*\}|\|[a-zA-Z]{1,2}\|"
     r"|m?\s?\\(?:angle|overline|triangle|vec|hat|bar)(?![a-zA-Z])[^=<>]{0,20}"
 )
+_SUM_OF_NAMES = re.compile(r"[a-zA-Z](?: ?\+ ?[a-zA-Z]){1,5}")
 _RISING = {"<": False, "<=": True, "\\le": True}  # sign -> whether equality is allowed
 _FALLING = {">": False, ">=": True, "\\ge": True}
 _INFINITY = expression("\\infty")
@@ -93,6 +94,11 @@ def _apart(left: str, right: str, read: Read) -> Value:
         return Relation("!=", left, right)
     point, low, high = read(right), Scalar("-\\infty", expression("-\\infty")), Scalar("\\infty", _INFINITY)
     return Many("set", (Interval(low, point, (False, False)), Interval(point, high, (False, False))))
+
+
+def is_asked_for(text: str) -> bool:
+    """Whether the left side of an answer says what the question asks for: `m + n = 42`."""
+    return _SUM_OF_NAMES.fullmatch(text) is not None
 
 
 def _is_name(text: str) -> bool:

@@ -24,10 +24,10 @@ _ROOT_OF_NUMBER = re.compile(r"√(\d+)")  # √12 is the root of 12, \sqrt12 th
 _LOWERED = re.compile("[₀₁₂₃₄₅₆₇₈₉]+")
 _DIGITS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻₀₁₂₃₄₅₆₇₈₉", "0123456789-0123456789")
 
-_TEXT = r"\textbf \textit \textrm \textnormal \textsf \texttt \mbox \hbox \mathrm \mathbf \mathit \mathsf \operatorname"
+_TEXT = r"\textbf \textit \textrm \textnormal \textsf \texttt \mbox \hbox \mathrm \operatorname"
 _NOTHING = (
     r"\left \right \middle \big \Big \bigl \bigr \Bigl \Bigr \bigg \Bigg \displaystyle \textstyle \scriptstyle \limits"
-    r" \boldsymbol \bm \rm \bf \it \! \( \) \[ \] \$ $"
+    r" \boldsymbol \bm \mathbf \mathit \mathsf \underline \rm \bf \it \! \( \) \[ \] \$ $"
 )
 _SPACE = r"\quad \qquad \, \; \: \space \thinspace \hspace ~"
 _REWRITES = {
@@ -52,6 +52,8 @@ _DECIMAL_COMMA = re.compile(r"(?<=\d)\{[,.]\}(?=\d)")  # 3{,}5
 _ROW_GAP = re.compile(r"(?<=\\\\)\[[\d.]{1,6}\s?[a-z]{2}\]")  # of a matrix
 _UPRIGHT = re.compile(r"\\text\s?\{\s?([-\d.,]*|[ei])\s?\}")
 _UPRIGHT_LETTER = re.compile(r"\\text\s?\{\s?([a-zA-Z])\s?\}")
+_AROUND = ' \t\r\n*_`"'  # blanks, markup, quotes
+_COLOUR = re.compile(r"\\(?:text)?color\s?\{[a-zA-Z]*\}")
 _SPACES = re.compile(r"\s+")
 _IDLE_BRACES = re.compile(r"(?<=[\^_])\{([a-zA-Z0-9])\}")
 _IDLE_SPACE = re.compile(r"(?<![a-zA-Z0-9.]) | (?![a-zA-Z0-9.])")
@@ -60,11 +62,12 @@ _IDLE_SPACE = re.compile(r"(?<![a-zA-Z0-9.]) | (?![a-zA-Z0-9.])")
 def unified(text: str) -> str:
     """`text` in the common spelling: ASCII where Unicode has a twin, no LaTeX that only arranges, single spaces, no
     markup or punctuation around it."""
-    text = text.strip(" \t\r\n*_").rstrip(" .,;:").strip("*_")
+    text = text.strip(_AROUND).rstrip(_AROUND + ".,;:\\")  # the backslash of `5\\,` and of a new line
     if not text.isascii():
         text = _ascii(text)
     if "{" in text or "\\" in text:
-        text = _ROW_GAP.sub("", _DECIMAL_COMMA.sub(".", _THOUSANDS.sub("", text)))
+        text = _ROW_GAP.sub("", _COLOUR.sub("", text))
+        text = _DECIMAL_COMMA.sub(".", _THOUSANDS.sub("", text))
     text = _REWRITTEN.sub(lambda found: _REWRITES.get(found.group(), found.group()), text)
     text = _UPRIGHT.sub(r"\1", _SPACES.sub(" ", text)).strip(" *:").rstrip(" .,;:")
     letter = _UPRIGHT_LETTER.fullmatch(text)
