@@ -2,6 +2,7 @@
 
 import math
 import os
+import shutil
 import socket
 import subprocess
 import time
@@ -169,11 +170,9 @@ def kernel_at_least(major: int, minor: int) -> bool:
 
 def found(program: str, package: str) -> str:
     """The path of a program that a back end needs. Raises EnvError, naming the package, where it is missing."""
-    import shutil
-
     if path := shutil.which(program):
         return path
     raise EnvError(
-        f"no {program} on PATH, which runs programs that nobody trusts",
+        f"no {program} on PATH",
         hint=f"install {package} (`apt-get install {package}`), or set reward.sandbox.type",
     )
