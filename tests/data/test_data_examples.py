@@ -203,6 +203,23 @@ def test_lengths_of_prompt_and_answer_are_bounded_apart(make, tokenizer):
     assert few.group(few[0])[0].ids[:4] == list(whole[-4:]) and few[0].ids == whole[-4:]
 
 
+def test_the_filter_keeps_what_encoding_every_example_keeps(make):
+    rows = [
+        {"prompt": "short?", "extra_info": {"answer": answer}}
+        for answer in ("a", "show your work " * 5, "\u00e9" * 20, "z" * 70, "\U0001f600" * 9)
+    ]
+    rows += [{"prompt": "long? " * 12, "extra_info": {"answer": "a"}}]
+    every = make(rows, truncation="left", max_prompt_length=1000, max_response_length=1000)
+    lengths = every.lengths(range(len(rows)))
+    for longest, limits in ((max(p for p, _ in lengths), "prompt"), (max(a for _, a in lengths), "answer")):
+        for limit in range(5, longest + 1):
+            bounds = (limit, 1000) if limits == "prompt" else (1000, limit)
+            expected = [i for i, (p, a) in enumerate(lengths) if p <= bounds[0] and a <= bounds[1]]
+            cfg = {"max_prompt_length": bounds[0], "max_response_length": bounds[1]}
+            if expected:
+                assert make(rows, filter_overlong_prompts=True, **cfg).indexes == expected
+
+
 def test_answers_are_part_of_what_the_data_set_is(make):
     one, other = ({"prompt": "7+5?", "chosen": "12", "rejected": r} for r in ("13", "14"))
     assert make([one], "pairs").content_hash() != make([other], "pairs").content_hash()

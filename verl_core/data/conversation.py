@@ -16,6 +16,7 @@ from typing import Any
 
 from verl_core.config.errors import UserError
 from verl_core.data.dataset import check_template
+from verl_core.data.lengths import tokenizer_threads
 
 Message = dict[str, Any]
 
@@ -88,6 +89,8 @@ class Template:
 
     def encode(self, conversations: Sequence[Rendered]) -> list[Encoded]:
         """Ids and masks."""
+        if not conversations:
+            return []
         out = self._tokens([c.text for c in conversations])
         found = []
         for c, ids, start in zip(conversations, *out, strict=True):
@@ -109,7 +112,8 @@ class Template:
 
     def _tokens(self, texts: list[str]) -> tuple[list[list[int]], list[list[int]]]:
         """Of each text the ids, and where their texts begin."""
-        out = self.tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
+        with tokenizer_threads():
+            out = self.tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True)
         return out["input_ids"], [_starts(spans) for spans in out["offset_mapping"]]
 
     def _in_pieces(self, c: Rendered) -> Encoded:

@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -126,6 +127,10 @@ class PromptDataset:
 
     def content_hash(self) -> str:
         """SHA-256 over every row that is used and its place: equal hashes mean the same stream of prompts."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> str:
         digest = hashlib.sha256()
         for i in self.indexes:
             content = [i, *self._content(self._raw[i]), *self._difficulty[i : i + 1]]

@@ -107,6 +107,8 @@ class ExampleDataset(PromptDataset):
         return f"{super()._limits} or data.max_response_length={self.cfg.max_response_length}"
 
     def _too_long(self, index: int) -> tuple[str, str] | None:
+        if index not in self._examples:  # short by its bytes
+            return None
         if prompt := super()._too_long(index):
             return prompt[0], f"a prompt of {prompt[1]}"
         _, longest = self._lengths(index)
@@ -122,15 +124,26 @@ class ExampleDataset(PromptDataset):
         return [self.template.render([*r.messages, *answer.turns], known, r.tools) for answer in r.answers]
 
     def _measure_chunk(self, chunk: Sequence[int]) -> None:
-        self._encode(chunk)
+        self._encode_rendered({i: own for i, own in self._render_all(chunk).items() if self._may_be_too_long(own)})
+
+    def _may_be_too_long(self, conversations: Sequence[Rendered]) -> bool:
+        """The learned text begins where a token does, so the texts before and after bound their tokens apart."""
+        if (bound := self._bound) is None:
+            return True
+        cut = [(c.text[: c.learned[0][0]], c.text[c.learned[0][0] :]) for c in conversations]
+        return any(bound(a) > self.cfg.max_prompt_length or bound(b) > self.cfg.max_response_length for a, b in cut)
 
     def _encode_chunk(self, chunk: Sequence[int]) -> None:
+        self._encode_rendered(self._render_all(chunk))
+
+    def _render_all(self, chunk: Sequence[int]) -> dict[int, list[Rendered]]:
+        """Raises UserError for all rows of which the template makes something that cannot be learned from."""
         broken: list[tuple[str, int, str]] = []
-        rendered: list[list[Rendered]] = []
+        rendered: dict[int, list[Rendered]] = {}
         for i in chunk:
             r = self._example(i)
             try:
-                rendered.append(self._rendered(r))
+                rendered[i] = self._rendered(r)
             except Unmaskable as e:
                 broken.append((r.file, r.row, str(e)))
             except Exception as e:  # a template is a program of its own: it raises what it likes
@@ -140,8 +153,11 @@ class ExampleDataset(PromptDataset):
             "conversations that cannot be learned from, as the chat template",
             hint="change the rows, data.apply_chat_template_kwargs or model.custom_chat_template; see docs/data.md",
         )
-        encoded = iter(self.template.encode([c for own in rendered for c in own]))
-        for i, own in zip(chunk, rendered, strict=True):
+        return rendered
+
+    def _encode_rendered(self, rendered: dict[int, list[Rendered]]) -> None:
+        encoded = iter(self.template.encode([c for own in rendered.values() for c in own]))
+        for i, own in rendered.items():
             self._examples[i] = [next(encoded) for _ in own]
             first = self._examples[i][0]
             self._ids[i] = first.ids[: first.prompt_length]
