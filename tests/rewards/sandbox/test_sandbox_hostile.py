@@ -1,5 +1,6 @@
 """No program gets out, holds anybody up, or leaves anything behind."""
 
+import asyncio
 import os
 import shutil
 import subprocess
@@ -13,6 +14,10 @@ from pathlib import Path
 import pytest
 from hostile_programs import ALL, MARK, Hostile
 
+from verl_core.config.errors import RunError
+from verl_core.config.schema import RewardConfig
+from verl_core.config.schema_sandbox import SandboxConfig
+from verl_core.rewards.pool import ScoreRequest, ScorerPool
 from verl_core.rewards.sandbox.bubblewrap import Bubblewrap
 from verl_core.rewards.sandbox.local import LocalSandbox
 from verl_core.rewards.sandbox.protocol import Limits, Outcome
@@ -109,6 +114,20 @@ def test_a_program_dies_with_the_process_that_runs_it(kind: type[LocalSandbox]) 
     finally:
         runner.kill()
         runner.wait()
+    assert _soon(lambda: not processes_with(word))
+
+
+def test_closing_the_pool_ends_its_programs() -> None:
+    memory_mb = MEMORY_MB + 400
+    word = str(memory_mb << 20)
+    sandbox = SandboxConfig(type="bubblewrap", run_timeout_s=60.0, memory_mb=memory_mb)
+    gold = {"tests": ["assert f(1) == 1"]}
+    with ThreadPoolExecutor(1) as threads, ScorerPool(RewardConfig(timeout_s=90.0, sandbox=sandbox)) as pool:
+        scores = threads.submit(asyncio.run, pool.score([ScoreRequest("mbpp", "while True: pass", gold)]))
+        assert _soon(lambda: bool(processes_with(word)))
+        pool.close()
+        with pytest.raises(RunError):
+            scores.result(timeout=20)
     assert _soon(lambda: not processes_with(word))
 
 
