@@ -31,6 +31,7 @@ TASKS = {
     "countdown": Task(COUNTDOWN, "4*6", ("4+6", "6-4", "4/6", "6/4", "24", "4*4"), tagged),
     "knights_and_knaves": Task(KNIGHTS, "Ada is a knight, and Ben is a knave", PEOPLE, tagged),
     "multiple_choice": Task("B", "B", ("A", "C", "D"), line),
+    "multiple_choice words": Task("B", "London", ("Rome", "Madrid"), tagged, extra_info={"choices": CITIES}),
     "qa": Task("Paris", "Paris", CITIES, tagged),
     "qa_f1": Task("Paris", "Paris", CITIES, tagged),
 }
@@ -92,7 +93,7 @@ def test_through_the_pool_each_text_costs_bounded_time_and_no_other_verdict(size
     monkeypatch.chdir(tmp_path)
     texts = long_texts(size)
     few = ["many '{'", "boxes in boxes", "a million digits, marked", "many '\\x00'"]
-    rules = {name: task for name, task in TASKS.items() if not task.keywords}
+    rules = {name: task for name, task in TASKS.items() if not task.keywords and not task.extra_info}
     rules |= {name: TASKS["qa"] for name, keywords in SHAPES.items() if not keywords}
     asked = [(name, task, kind) for name, task in rules.items() for kind in (few if size > 100_000 else texts)]
     hostile = [ScoreRequest(name, texts[kind], task.gold) for name, task, kind in asked]

@@ -66,7 +66,7 @@ def test_order_is_kept_and_failures_stay_apart_from_wrong_answers(gsm8k_pool):
     assert score(gsm8k_pool, []) == []
 
 
-def test_a_right_answer_is_right_from_any_thread_and_several_loops_at_once(gsm8k_pool):
+def test_a_right_answer_is_right_from_any_thread_and_several_loops_at_once(gsm8k_pool):  # case R2
     results = {}
 
     def work(number):
@@ -80,7 +80,7 @@ def test_a_right_answer_is_right_from_any_thread_and_several_loops_at_once(gsm8k
     assert all(v.reward == 1.0 for k in range(4) for v in results[k])
 
 
-def test_16384_answers_take_a_few_seconds(gsm8k_pool):
+def test_16384_answers_take_a_few_seconds(gsm8k_pool):  # case R17
     began = time.perf_counter()
     verdicts = score(gsm8k_pool, answers(16_384))
     assert time.perf_counter() - began < 20  # about 1 s on an idle machine
@@ -100,7 +100,7 @@ def test_data_sources_are_checked_before_the_run(gsm8k_pool):
         pool.check(["openai/gsm8k"])
 
 
-def test_a_busy_loop_costs_only_its_own_answer(user_pool):
+def test_a_busy_loop_costs_only_its_own_answer(user_pool):  # case R4
     pool = user_pool("while solution_str == 'loop': pass\nreturn extra_info['index']")
     verdicts = score(pool, texts("a", "loop", "b", "loop", "c"))
     assert [v.reward for v in verdicts] == [0, 0, 2, 0, 4]
@@ -149,7 +149,7 @@ def test_what_a_rule_raises_or_returns_wrongly_is_a_counted_zero(user_pool):
     assert said == ["SystemExit", "RecursionError", "WrongReturn", "WrongReturn"]
 
 
-def test_what_a_rule_starts_does_not_outlive_its_limit(user_pool, tmp_path):
+def test_what_a_rule_starts_does_not_outlive_its_limit(user_pool, tmp_path):  # case R4
     body = (
         "import subprocess\n"
         "child = subprocess.Popen(['sleep', '60'])\n"
@@ -198,7 +198,7 @@ class Rule:
         return self.bonus
 
 
-def test_closures_partials_and_objects_are_rules(tmp_path):
+def test_closures_partials_and_objects_are_rules(tmp_path):  # case R15
     bonus = 0.5
 
     def closure(data_source, solution_str, ground_truth, extra_info=None):
@@ -226,7 +226,7 @@ def test_a_rule_that_cannot_be_loaded_is_refused_at_the_start(tmp_path):
             ScorerPool(RewardConfig(CustomRewardConfig(str(file))))
 
 
-def test_memory_is_bounded_and_the_process_replaced(user_pool):
+def test_memory_is_bounded_and_the_process_replaced(user_pool):  # case R4
     pool = user_pool(
         "if solution_str == 'hog': held = bytearray(10**9)\nreturn os.getpid()", timeout_s=5, limits={"memory_mb": 512}
     )
@@ -319,7 +319,7 @@ def test_a_source_waits_while_too_much_is_queued(user_pool):
     assert waited > 0.2 and not done
 
 
-def test_scoring_leaves_the_event_loop_free(gsm8k_pool):
+def test_scoring_leaves_the_event_loop_free(gsm8k_pool):  # case R17
     """The loop that generates runs on: perf.md's V2."""
 
     async def lags():

@@ -10,13 +10,13 @@ from verl_core.rewards.verdict import Verdict, WrongReturn, verdict_of
 @pytest.mark.parametrize(
     "value", [1, 1.0, True, np.float32(1), np.int64(1), np.bool_(True), np.array(1.0), torch.tensor(1.0), Fraction(1)]
 )
-def test_every_kind_of_number_is_a_reward(value):
+def test_every_kind_of_number_is_a_reward(value):  # case R16
     verdict = verdict_of(value)
     assert verdict == Verdict(reward=1.0) and type(verdict.reward) is float
     assert verdict_of({"score": value}) == verdict
 
 
-def test_rewards_keep_their_scale_and_accuracy_is_the_tasks_own():
+def test_rewards_keep_their_scale_and_accuracy_is_the_tasks_own():  # case R14
     assert [verdict_of(r).reward for r in (0, 0.5, 2)] == [0.0, 0.5, 2.0]
     assert verdict_of(2).acc is None
     assert verdict_of({"score": 2, "acc": True}).acc == 1.0
@@ -54,6 +54,6 @@ def test_a_dict_gives_its_score_and_further_numbers():
         ({"score": 1, "extra": float("nan")}, "extra is nan"),
     ],
 )
-def test_anything_else_is_refused_by_name(value, said):
+def test_anything_else_is_refused_by_name(value, said):  # case R16
     with pytest.raises(WrongReturn, match=said):
         verdict_of(value)
