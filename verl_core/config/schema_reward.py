@@ -66,7 +66,7 @@ class RewardConfig:
     """Address space that scoring may take beyond what a scorer process has after loading its rules, MiB (>= 64); null:
     no limit."""
     max_queue: int = 16384
-    """Answers that may wait for a scorer process; whoever has more to score waits until there is room (>= 1)."""
+    """Answers that may wait for a scorer process before further prompts wait to be generated (>= 1)."""
     reward_model: RewardModelConfig = field(default_factory=RewardModelConfig)
     """A frozen reward model; the part `reward_model` of `scorers`."""
     judge: JudgeConfig = field(default_factory=JudgeConfig)
