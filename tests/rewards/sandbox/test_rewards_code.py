@@ -42,20 +42,22 @@ def test_the_program_is_the_last_block(answer: str, program: str) -> None:
     assert program_of(answer) == program
 
 
+HONEST = [
+    *((program, {"tests": tests}) for program, tests in CALLS),
+    *((p, {"tests": tests, "setup": setup, "entry_point": name}) for p, setup, tests, name in TESTS),
+    *((program, {"inputs": [given], "outputs": [wanted]}) for program, given, wanted in PRINTED),
+]
+
+
 @needs_bwrap
-def test_right_programs_pass() -> None:
-    golds = [
-        *((program, {"tests": tests}) for program, tests in CALLS),
-        *((p, {"tests": tests, "setup": setup, "entry_point": name}) for p, setup, tests, name in TESTS),
-        *((program, {"inputs": [given], "outputs": [wanted]}) for program, given, wanted in PRINTED),
-    ]
-    assert len(golds) >= 60
+@pytest.mark.parametrize("every", [pytest.param(1, marks=pytest.mark.slow), 6])
+def test_right_programs_pass(every: int) -> None:
+    golds = HONEST[::every]
     with ThreadPoolExecutor(2) as threads:
-        verdicts = threads.map(lambda case: score(f"```python\n{case[0]}\n```", json.dumps(case[1])), golds)
-        wrong = [
-            (program, v["reason"], v["passed"]) for (program, _), v in zip(golds, verdicts, strict=True) if not v["acc"]
-        ]
+        verdicts = list(threads.map(lambda case: score(f"```python\n{case[0]}\n```", json.dumps(case[1])), golds))
+    wrong = [(p, v["reason"], v["passed"]) for (p, _), v in zip(golds, verdicts, strict=True) if v["reason"] != "right"]
     assert wrong == []
+    assert len(golds) >= 60 or every > 1
 
 
 @needs_bwrap
