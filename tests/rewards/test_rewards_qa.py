@@ -23,6 +23,7 @@ def verdict(text, gold, score=qa.compute_score):
         ("It is in France.\nAnswer: **Paris**", "Paris"),
         ("The answer is: Paris.", "Paris"),
         ("Final answer:\nParis", "Paris"),
+        ("So the answer must be Paris", "Paris"),
         ("I looked it up.\n\nParis\n", "Paris"),
         ("<think>London?</think>Paris", "Paris"),
         ("<answer>Ｐａｒｉｓ</answer>", "Paris"),

@@ -5,7 +5,8 @@ All of it takes time that grows with the text's length.
 
 import re
 
-_ANSWER_WORD = re.compile(r"\banswer\b[ \t*_\"']*(?:(?:is\b|was\b|are\b|[=:：])[ \t*_\"']*)+", re.IGNORECASE)
+_SAYS = r"(?:is|was|are|(?:must|should|would|will)[ ]be)\b|[=:：]"
+_ANSWER_WORD = re.compile(rf"\banswer\b[ \t*_\"']*(?:(?:{_SAYS})[ \t*_\"']*)+", re.IGNORECASE)
 
 
 def after_thinking(text: str) -> str:
