@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from verl_core.config import catalogue
 from verl_core.config.schema import RewardConfig
 from verl_core.rewards.pool import ScoreRequest, ScorerPool
 from verl_core.rewards.registry import default_scorer
+from verl_core.rewards.verdict import UnusableGold
 
 NUMBERS = tuple(str(i) for i in range(1, 101) if i != 42)
 CITIES = ("Rome", "London", "Madrid", "Berlin")
@@ -35,6 +37,11 @@ TASKS = {
     "qa": Task("Paris", "Paris", CITIES, tagged),
     "qa_f1": Task("Paris", "Paris", CITIES, tagged),
 }
+ODD_GOLDS = (
+    *(None, "", "  ", "None", "\ud800", "\x00", "(", "{", "\\frac{", "9" * 5000, '{"target": 1', b"x"),
+    *(0, -1, True, 1.5, float("nan"), float("inf"), [], ["x"], [None], [[["x"]]]),
+    *({}, {"target": None}, {"target": {}}, {"names": [], "knights": []}, {"target": 1, "numbers": []}, {"tests": 1}),
+)
 SHAPES = {"format": {}, "format shaped": {"shaped": True}, "repetition": {}, "script": {}}
 PARTIAL = {"qa_f1", "knights_and_knaves"}  # a share of the reward for a share of the answer
 ELSEWHERE = {"code": "hostile programs", "reasoning_gym": "verifiers of another library"}
@@ -77,6 +84,18 @@ def test_no_hostile_answer_is_rewarded_and_the_next_verdict_is_unchanged(name, t
             rewarded.append((kind, "the next verdict is another"))
     assert not rewarded
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_gold_of_any_kind_is_used_or_refused_and_no_empty_answer_equals_it(name):
+    task = TASKS[name]
+    for gold in ODD_GOLDS:
+        for text in ("", task.wrap(""), task.wrap("None"), task.wrap(task.says)):
+            try:
+                found = score(name, replace(task, gold=gold), text)
+            except UnusableGold:
+                continue
+            assert not found["acc"] or text == task.wrap(task.says), (gold, text)
 
 
 @pytest.mark.parametrize("name", SHAPES)
