@@ -37,6 +37,11 @@ def test_a_dict_gives_its_score_and_further_numbers():
     assert verdict == Verdict(reward=0.5, acc=0.0, pred="7", reason="wrong", parts={"format": 1.0})
 
 
+def test_a_verdict_keeps_no_megabyte_of_an_answer():
+    kept = verdict_of({"score": 1, "pred": "7" * 10**6, "reason": "x" * 1000})
+    assert (kept.pred, kept.reason) == ("7" * 1000 + "...", "x" * 1000)
+
+
 @pytest.mark.parametrize(
     ("value", "said"),
     [

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+LONGEST_TEXT = 1000  # characters of `pred` and `reason` that a verdict keeps
 TIMEOUT = "timeout:"  # how Verdict.error begins where the rule ran out of time,
 CPU = "cpu:"  # of processor time,
 MEMORY = "memory:"  # of memory
@@ -83,7 +84,9 @@ def verdict_of(result: Any) -> Verdict:
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
+    """An answer may be a megabyte of digits; what is kept of it with every sample is not."""
+    text = None if value is None else str(value)
+    return text if text is None or len(text) <= LONGEST_TEXT else text[:LONGEST_TEXT] + "..."
 
 
 def _number(name: str, value: Any) -> float:
