@@ -80,6 +80,25 @@ def test_a_right_answer_is_right_from_any_thread_and_several_loops_at_once(gsm8k
     assert all(v.reward == 1.0 for k in range(4) for v in results[k])
 
 
+def test_a_time_limit_holds_from_any_thread(user_pool):  # case R2
+    """No alarm signal, which only the main thread can have; a failure is no wrong answer."""
+    pool = user_pool("while solution_str == 'loop': pass\nreturn solution_str == '7'", timeout_s=0.5)
+    verdicts = []
+    thread = threading.Thread(target=lambda: verdicts.extend(score(pool, texts("7", "loop", "8"))))
+    thread.start()
+    thread.join()
+    assert [(v.reward, v.error) for v in verdicts] == [(1, None), (0, "timeout: no score within 0.5 s"), (0, None)]
+
+
+def test_slow_rules_run_beside_each_other(user_pool):  # case R17
+    """800 answers of 2 ms take 1.6 s one after the other."""
+    pool = user_pool("time.sleep(0.002)\nreturn 1", timeout_s=5, num_workers=8)
+    score(pool, texts(*"abcdefgh"))
+    began = time.perf_counter()
+    assert all(v.reward == 1.0 for v in score(pool, texts(*["a"] * 800)))
+    assert time.perf_counter() - began < 1.2
+
+
 def test_16384_answers_take_a_few_seconds(gsm8k_pool):  # case R17
     began = time.perf_counter()
     verdicts = score(gsm8k_pool, answers(16_384))
