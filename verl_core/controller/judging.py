@@ -10,7 +10,7 @@ from verl_core.config.schema import ModelConfig
 from verl_core.config.schema_reward_models import JudgeConfig
 from verl_core.controller.engines import CHILDREN
 from verl_core.models.pretrained import load_hf_config, load_tokenizer
-from verl_core.rewards.models.conversations import PlainText, speak
+from verl_core.rewards.models.conversations import PlainText, require_template
 from verl_core.rewards.models.endpoint import Reply, Unanswered
 from verl_core.rollout.child import ChildEngine
 from verl_core.rollout.child.errors import EngineLost
@@ -30,6 +30,7 @@ class OwnEngine:
         self.cfg, self.name = cfg, str(cfg.path)
         model = ModelConfig(path=self.name)
         self._tokenizer = load_tokenizer(model)
+        require_template(self._tokenizer, f"reward.judge.path={self.name}")
         self._plain = PlainText(self._tokenizer)
         self._longest = load_hf_config(model).get_text_config().max_position_embeddings
         self._numbers = count()
@@ -44,12 +45,10 @@ class OwnEngine:
 
     async def answer(self, prompt: str) -> Reply:
         """Raises Unanswered for a prompt that leaves no room, and where the engine ended or took too long."""
-        ids = await asyncio.to_thread(speak, self._tokenizer, {"role": "user", "content": self._plain(prompt)})
+        ids = self._ids(prompt)  # not in a thread, so that the same requests travel together in every run
         if len(ids) + self.cfg.max_tokens > self._longest:
             raise Unanswered(f"question and answer leave the judge no room within its {self._longest} tokens")
-        seed = int.from_bytes(
-            hashlib.sha256(prompt.encode("utf-8", "replace")).digest()[:7]
-        )  # whatever order they come in
+        seed = int.from_bytes(hashlib.sha256(prompt.encode("utf-8", "replace")).digest()[:7])
         name = f"judge/{next(self._numbers)}"
         request = TokenRequest(name, name, tuple(ids), self._sampling, seed)
         try:
@@ -58,6 +57,11 @@ class OwnEngine:
             raise Unanswered(f"the judge's engine ended: {error}") from error
         text = self._tokenizer.decode(completion.ids, skip_special_tokens=True)
         return Reply(str(text), whole=completion.finish == "stop")
+
+    def _ids(self, prompt: str) -> list[int]:
+        turns = [{"role": "user", "content": self._plain(prompt)}]
+        text = self._tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+        return list(self._tokenizer(text, add_special_tokens=False)["input_ids"])
 
     async def close(self) -> None:
         self._engine.close()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from verl_core.config.errors import UserError
@@ -14,6 +14,15 @@ _ROUNDS = 8  # of taking special tokens out of a text; what is left after one is
 
 class Unscorable(ValueError):
     """A conversation that a model cannot read; the text says why."""
+
+
+def require_template(tokenizer: Any, of: str) -> None:
+    """Raises UserError for a tokenizer without a chat template. `of`: the key that names it."""
+    if not getattr(tokenizer, "chat_template", None):
+        raise UserError(
+            f"the tokenizer of {of} has no chat template",
+            "put a chat_template.jinja into its folder: the one it was trained with",
+        )
 
 
 class PlainText:
@@ -46,11 +55,7 @@ class Conversations:
     """
 
     def __init__(self, tokenizer: Any, cfg: RewardModelConfig, longest: int | None):
-        if not getattr(tokenizer, "chat_template", None):
-            raise UserError(
-                f"the tokenizer of reward.reward_model.path={cfg.path} has no chat template",
-                "put a chat_template.jinja into its folder: the one it was trained with",
-            )
+        require_template(tokenizer, f"reward.reward_model.path={cfg.path}")
         self.tokenizer, self.cfg, self.longest, self.plain = tokenizer, cfg, longest, PlainText(tokenizer)
 
     def encode(self, requests: Sequence[ScoreRequest]) -> list[list[int] | Unscorable]:
@@ -83,9 +88,3 @@ class Conversations:
             return Unscorable(f"longer than the {limit} tokens that the reward model takes")
         head = {"left": 0, "right": limit, "middle": limit // 2}[mode]
         return ids[:head] + ids[len(ids) - (limit - head) :]
-
-
-def speak(tokenizer: Any, message: Mapping[str, Any]) -> list[int]:
-    """The ids of one message behind which a model is to answer."""
-    text = tokenizer.apply_chat_template([dict(message)], add_generation_prompt=True, tokenize=False)
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
