@@ -8,11 +8,12 @@ import pytest
 from verl_core.batch import Trajectory
 from verl_core.config.compose import resolve
 from verl_core.config.errors import RunError, UserError
+from verl_core.config.keys import translate
 from verl_core.config.reward_parts import RewardPart, reward_parts
 from verl_core.config.schema import CustomRewardConfig, RewardConfig
 from verl_core.controller.scoring import refuse_broken_scorer, scoring
 from verl_core.controller.sources import _judgement
-from verl_core.rewards.compose import Scorers, composed
+from verl_core.rewards.compose import Scorers, check_named_rules, composed
 from verl_core.rewards.verdict import ScoreRequest, Verdict, failed
 
 RIGHT, WRONG = "<think>2 + 2</think><answer>\n#### 4</answer>", "#### 5"
@@ -175,9 +176,23 @@ def test_what_is_wrong_with_parts_is_told_before_anything_starts(settings, said)
         resolve("smoke", settings)
 
 
+def test_values_of_named_rules_are_checked_before_a_model_is_made():
+    check_named_rules(RewardConfig(scorers={"task": 1, "repetition": {"weight": 0.5, "n": 3}}))
+    for keywords, said in (({"n": 0}, "n is 0"), ({"unit": "lines"}, r"unit='lines': expected")):
+        with pytest.raises(UserError, match=f"^reward.scorers.repetition: {said}"):
+            check_named_rules(RewardConfig(scorers={"task": 1, "repetition": keywords}))
+
+
 def test_keys_that_composition_leaves_without_effect_are_told():
     idle = resolve("smoke", ["reward.scorers={gsm8k: 1}", "reward.reward_kwargs={method: boxed}"]).warnings
     assert any("reward.reward_kwargs" in warning and "task" in warning for warning in idle)
     judged = ["reward.scorers={judge: 1}", "reward.judge.url=http://host/v1", "reward.judge.model=m", "reward.cpu_s=1"]
     assert any("reward.cpu_s" in warning for warning in resolve("smoke", judged).warnings)
     assert not any("reward." in w for w in resolve("smoke", ["reward.scorers={task: 1, format: 0.1}"]).warnings)
+
+
+def test_verls_reward_managers_are_what_is_done_anyway_or_refused_with_a_way():
+    """gdpo reads rewards by name, as algorithm.gdpo_reward_keys does here from any scorer."""
+    for name in ("naive", "dapo", "gdpo"):
+        assert translate("reward.reward_manager.name", name).path is None
+    assert "reward.scorers" in translate("reward.reward_manager.name", "prime").text

@@ -30,6 +30,7 @@ from verl_core.config.schema import RlxConfig
 from verl_core.config.user_code import import_file
 from verl_core.config.write import load
 from verl_core.controller.out_of_memory import OutOfMemory, changes_that_help
+from verl_core.rewards.compose import check_named_rules
 from verl_core.tracking.records import RunRecords
 from verl_core.tracking.run_lock import hold
 from verl_core.tracking.run_log import run_logging
@@ -104,6 +105,7 @@ def _work(config: RlxConfig, args: argparse.Namespace, stop: Stop) -> int:
     if config.algorithm.module:  # what it lacks is found before minutes are spent on a model
         import_file(Path(config.algorithm.module).expanduser().resolve(), ALGORITHM_FILE)
     _find_prompts(config)
+    check_named_rules(config.reward)
     find_frozen(config)
     model_folder = _model_folder(config, args.run_dir, stop)
     if model_folder is None:

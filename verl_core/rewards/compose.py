@@ -9,8 +9,16 @@ from typing import Protocol, Self
 from verl_core.config.reward_parts import MODEL_PARTS, TASK, RewardPart, reward_parts
 from verl_core.config.schema import RewardConfig
 from verl_core.rewards.pool import ScorerPool
-from verl_core.rewards.registry import Part
+from verl_core.rewards.registry import Part, check_values, default_scorer
 from verl_core.rewards.verdict import ScoreRequest, Verdict
+
+
+def check_named_rules(cfg: RewardConfig) -> None:
+    """Raises UserError when a rule that `reward.scorers` names does not take the value of a keyword. That of `task`
+    depends on the rows, and is checked with them."""
+    for name, part in reward_parts(cfg).items():
+        if name != TASK and name not in MODEL_PARTS:
+            check_values(default_scorer(name), part.keywords, f"reward.scorers.{name}")
 
 
 class Scored(Protocol):

@@ -24,11 +24,11 @@ def compute_score(
     "characters", for scripts without blanks. Raises ValueError for values outside these.
     """
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
-        raise ValueError(f"repetition: n is {n!r}, not a whole number from 1 on")
+        raise ValueError(f"n is {n!r}, not a whole number from 1 on")
     if not 0 <= penalty < float("inf"):
-        raise ValueError(f"repetition: penalty is {penalty!r}, not a number >= 0")
+        raise ValueError(f"penalty is {penalty!r}, not a number >= 0")
     if unit not in ("words", "characters"):
-        raise ValueError(f"repetition: unit is {unit!r}, not words or characters")
+        raise ValueError(f"unit is {unit!r}, not words or characters")
     grams = _ngrams(solution_str.split() if unit == "words" else solution_str, n)
     repeated = 1 - len(set(grams)) / len(grams) if grams else 0.0
     reason = "repeats itself" if repeated else "no repetition"

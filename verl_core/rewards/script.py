@@ -51,9 +51,9 @@ def compute_score(
     """
     wanted = [scripts] if isinstance(scripts, str) else scripts
     if not wanted or not all(name in SCRIPTS for name in wanted):
-        raise ValueError(f"script: scripts is {scripts!r}; known are {', '.join(SCRIPTS)}")
+        raise ValueError(f"scripts is {scripts!r}; known are {', '.join(SCRIPTS)}")
     if threshold is not None and not 0 < threshold <= 1:
-        raise ValueError(f"script: threshold is {threshold!r}, not a share in (0, 1]")
+        raise ValueError(f"threshold is {threshold!r}, not a share in (0, 1]")
     prefixes = tuple(prefix for name in wanted for prefix in SCRIPTS[name])
     letters = {c: times for c, times in Counter(solution_str).items() if c.isalpha()}
     inside = sum(times for c, times in letters.items() if unicodedata.name(c, "").startswith(prefixes))

@@ -45,13 +45,13 @@ def compute_score(
 
 def _check(tags: list[str], box: bool, opened: bool) -> None:
     if isinstance(tags, str) or not all(isinstance(tag, str) and _NAME.fullmatch(tag) for tag in tags):
-        raise ValueError(f"format: tags is {tags!r}, not a list of names such as [think, answer]")
+        raise ValueError(f"tags is {tags!r}, not a list of names such as [think, answer]")
     if len(set(tags)) < len(tags):
-        raise ValueError(f"format: tags is {tags}, which names a tag twice")
+        raise ValueError(f"tags is {tags}, which names a tag twice")
     if not (tags or box):
-        raise ValueError("format: no tags and no box: nothing is asked for")
+        raise ValueError("no tags and no box: nothing is asked for")
     if opened and not tags:
-        raise ValueError("format: opened is true, and there are no tags")
+        raise ValueError("opened is true, and there are no tags")
 
 
 def _pieces(text: str, tags: list[str], box: bool) -> dict[str, bool]:
