@@ -166,4 +166,4 @@ def check_values(rule: Scorer, keywords: Mapping[str, Any], where: str) -> None:
         except Exception as e:
             said.append(str(e))
     if said:
-        raise UserError(f"{where}: {'; '.join(said)}", hint="look at `rlx rewards ls`")
+        raise UserError(f"{where}: {'; '.join(said)}", hint="`rlx rewards show NAME` says what a rule takes")
