@@ -43,7 +43,10 @@ def show(
     as_json: bool = JSON_OPTION,
     verbose: bool = VERBOSE_OPTION,
 ) -> None:
-    """Show rows as they will be sent: the prompt after the chat template, its ids, the ground truth, the scorer.
+    """Show rows as they will be sent.
+
+    That is: the prompt after the chat template, how many ids it has, the answers that are learned from, the ground truth
+    and the scorer.
 
     Examples: `rlx data show builtin:show-your-work smoke`, `rlx data show gsm8k --row 7 --model my-model`.
     """
@@ -63,7 +66,9 @@ def stats(
     as_json: bool = JSON_OPTION,
     verbose: bool = VERBOSE_OPTION,
 ) -> None:
-    """Count rows, data sources, lengths under the real template, duplicates, and what two files share.
+    """Count rows, lengths and duplicates, and what files share.
+
+    Lengths are those under the real template where a model is known, else characters.
 
     Examples: `rlx data stats gsm8k gsm8k-grpo`, `rlx data stats train.jsonl --against test.jsonl`.
     """
@@ -83,9 +88,9 @@ def check(
     as_json: bool = JSON_OPTION,
     verbose: bool = VERBOSE_OPTION,
 ) -> None:
-    """Find what a run would stop at, or be misled by; ends with 1 when there is something.
+    """Find what a run would stop at, or be misled by.
 
-    That is: broken rows, conversations that the template refuses, prompts that are too long, ground truths that the
+    Ends with 1 when there is something: broken rows, conversations that the template refuses, prompts that are too long, ground truths that the
     scorer cannot use, duplicates, and validation prompts that are trained on.
 
     Examples: `rlx data check gsm8k-grpo`, `rlx data check train.jsonl --val test.jsonl --model my-model`.
