@@ -10,7 +10,7 @@ _ENTROPY = "entropy is always logged; the bonus is actor.entropy_coeff"
 _SEEDED = "every random draw follows from trainer.seed"
 _HF_WEIGHTS = "weights are always read and written in Hugging Face's format"
 _RECOMPUTE = "whole layers are recomputed one by one; see recompute_granularity"
-_MANAGER = "one score a sample, from reward.custom_reward_function; the length penalty is reward.overlong_buffer"
+_MANAGER = "reward.scorers or reward.custom_reward_function scores an answer, reward.overlong_buffer penalises length"
 _SCORING_POOL = "give it GPUs of its own with cluster.pools and reward.reward_model.pool"
 _ONE_NAME = "set it once, under model"
 _SAME_MODEL = "the critic's code, tokenizer and overrides are those under model"
@@ -201,7 +201,7 @@ FIXED: dict[str, tuple[tuple, str]] = {
     "reward.overlong_buffer.log": ((True, False), "the penalty is always logged, as reward/overlong/mean"),
     "reward.reward_kwargs.max_resp_len": ((None,), "the length limit is data.max_response_length"),
     "reward.reward_manager.source": (("register",), "set reward.custom_reward_function.path"),
-    "reward.reward_manager.name": (("naive", "dapo"), _MANAGER),
+    "reward.reward_manager.name": (("naive", "dapo", "gdpo"), _MANAGER),
     "reward_model.reward_manager": (("naive", "dapo"), _MANAGER),
     **{
         f"{section}.{name}": rule
