@@ -45,8 +45,8 @@ def show(
 ) -> None:
     """Show rows as they will be sent.
 
-    That is: the prompt after the chat template, how many ids it has, the answers that are learned from, the ground truth
-    and the scorer.
+    That is: the prompt after the chat template, how many ids it has, the answers that are learned from, the ground
+    truth and the scorer.
 
     Examples: `rlx data show builtin:show-your-work smoke`, `rlx data show gsm8k --row 7 --model my-model`.
     """
