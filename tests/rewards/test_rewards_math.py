@@ -205,6 +205,13 @@ def test_no_code_path_from_an_answer_leads_to_an_evaluator(monkeypatch):  # case
         "\ud800",
         r"\mathrm{d}" * 40,
         r"x_{x_{x_{x}}}",
+        "y=2x e=0",
+        r"\log_{0}{5}",
+        r"\log_1 5",
+        r"\sqrt[0]{5}",
+        r"\arcsin 10^{9}",
+        r"0^{-1}",
+        r"\infty^{\infty}",
         "5" + " cm" * 120,
     ],
 )

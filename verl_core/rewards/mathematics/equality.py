@@ -41,6 +41,8 @@ def _same_answer(gold: str, answer: str) -> bool:
         return False
     if _chosen(gold, answer):
         return True
+    if len(answer) > LONGEST:
+        return False
     answer = _LABEL.sub("", answer)
     return any(same(g, a) for g, a in product(_readings(gold), _readings(answer)))
 

@@ -52,7 +52,7 @@ def proportional(a: Tree, b: Tree) -> int | None:
     for at in _points(names):
         try:
             above, below = value(a, at), value(b, at)
-            ratios.append(above / below)
+            ratios.append(_mp(above) / _mp(below) if _mixed(above, below) else above / below)
         except ZeroDivisionError:
             continue
     if not ratios:
@@ -88,7 +88,13 @@ def value(tree: Tree, at: dict[str, Fraction] | None = None) -> Any:
     try:
         return _exact(tree, at)
     except Irrational:
+        pass
+    try:
         return _numeric(tree, at)
+    except Unreadable:
+        raise
+    except (ValueError, OverflowError) as e:  # mpmath's, at the edges of its functions
+        raise Unreadable("no value") from e
 
 
 def _agree(a: Tree, b: Tree, at: dict[str, Fraction]) -> bool | None:
@@ -96,6 +102,10 @@ def _agree(a: Tree, b: Tree, at: dict[str, Fraction]) -> bool | None:
         return _close(value(a, at), value(b, at))
     except ZeroDivisionError:
         return None
+
+
+def _mixed(a: Any, b: Any) -> bool:
+    return isinstance(a, Fraction) != isinstance(b, Fraction)
 
 
 def _close(a: Any, b: Any) -> bool:
