@@ -22,7 +22,8 @@ _LETTER = re.compile(r"\s?(?:\\text\s?\{\s?)?\(?(?P<letter>[A-Z])(?:\)|[.:](?=\s
 _OPTION = re.compile(r"(?:[Oo]ption|[Cc]hoice)\s?\(?([A-Z])(?![a-zA-Z])\)?")
 _LABEL = re.compile(r"^(?:\\text\s?\{\s?\([A-Z]\)\s?\}|\([A-Z]\) )\s?(?=[^(]*[\d\\])")  # of an option: (B) 12
 _LONE_LETTER = re.compile(r"(?<![a-zA-Z])[A-HJ](?![a-zA-Z])")
-_NOT_WORD = re.compile(r"\\text|[^\w\s+-]|_")
+_NOT_WORD = re.compile(r"\\text(?![a-zA-Z])|[{}().,;:!?\"'_]")
+_ONLY_WORDS = re.compile(r"[\w\s-]*")
 _SYNONYMS = {"dne": "undefined", "does not exist": "undefined", "not defined": "undefined"}
 
 
@@ -77,9 +78,9 @@ def same(gold: Value, answer: Value) -> bool:
         case Scalar(), Scalar():
             return same_scalar(gold, answer)
         case Text(), Text() | Scalar():
-            return _words(gold.text) == _words(answer.text)
+            return _same_words(gold.text, answer.text)
         case Scalar(), Text():
-            return _words(gold.text) == _words(answer.text) and len(gold.text) > 1
+            return len(gold.text) > 1 and _same_words(gold.text, answer.text)
         case Interval(), Interval():
             return gold.closed == answer.closed and same(gold.low, answer.low) and same(gold.high, answer.high)
         case Interval(closed=(False, False)), Many(kind="tuple"):
@@ -149,8 +150,14 @@ def _matched(gold: Sequence[Value], answer: Sequence[Value]) -> bool:
     return True
 
 
+def _same_words(gold: str, answer: str) -> bool:
+    """Whether two texts say the same in words; what holds more than words says nothing here."""
+    wanted, given = _words(gold), _words(answer)
+    return bool(wanted) and wanted == given
+
+
 def _words(text: str) -> str:
-    """Words to compare: no case, no punctuation, no command that sets them upright."""
-    words = " ".join(_NOT_WORD.sub(" ", text).casefold().split())
-    words = words.removeprefix("an ").removeprefix("the ")
-    return _SYNONYMS.get(words, words)
+    """Words to compare: no case, no punctuation, no command that sets them upright. Empty where there is more."""
+    bare = _NOT_WORD.sub(" ", text).casefold().split()
+    words = " ".join(bare).removeprefix("an ").removeprefix("the ")
+    return _SYNONYMS.get(words, words) if _ONLY_WORDS.fullmatch(words) else ""

@@ -39,14 +39,14 @@ _EMPTY = re.compile(r"(?:the )?empty set|no (?:real |such )?(?:solutions?|number
 
 
 def read(text: str, thousands: bool = True, depth: int = 0) -> Value:
-    """The value of a unified text; Text where nothing else fits. `thousands`: whether 1,234 is one number or two."""
+    """The value of a unified text; a Scalar without a tree where nothing fits. `thousands`: 1,234 is one number."""
     text = text.strip()
     if len(text) > LONGEST or depth > DEEPEST:
-        return Text(text)
+        return Scalar(text, None)
     try:
         return _read(text, thousands, depth)
     except Unreadable:
-        return Text(text)
+        return Scalar(text, None)
 
 
 def _read(text: str, thousands: bool, depth: int) -> Value:

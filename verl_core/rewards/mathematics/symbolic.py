@@ -10,15 +10,15 @@ from typing import Any
 LONGEST = 200  # characters: the grammar's reader is slow, and what is right is seldom long
 
 _WORDS = re.compile(r"\\text\s?\{\s?[^{}]{2,}\}|(?<![\\a-zA-Z])[a-zA-Z]{4,}")
-_TWO_NUMBERS = re.compile(r"\d \d")
+_NOT_ONE_VALUE = re.compile(r"\d \d|[=<>]|\\(?:le|ge|ne|approx|equiv)(?![a-zA-Z])")
 _UNBOUNDED = re.compile(r"\\(?:sum|prod|int|iint|oint|lim|bigcup|bigcap|infty)(?![a-zA-Z])|!|\.\.\.|\d{16,}")
 _TOWER = re.compile(r"\^\s?(?:\{[^{}]*[\^a-zA-Z]|\{?\s?-?\d{4,})|\^[^{]*\^")
 
 
 def same_symbolically(gold: str, answer: str) -> bool:
-    """math-verify's verdict on two unified texts. False without asking it where either holds words, where the answer
-    could keep sympy busy (sums, integrals, factorials, towers of powers), and where it cannot read one."""
-    if any(len(text) > LONGEST or _WORDS.search(text) or _TWO_NUMBERS.search(text) for text in (gold, answer)):
+    """math-verify's verdict on two unified texts. False without asking it where either holds words or relations,
+    where the answer could keep sympy busy (sums, integrals, factorials, towers), and where it cannot read one."""
+    if any(len(text) > LONGEST or _WORDS.search(text) or _NOT_ONE_VALUE.search(text) for text in (gold, answer)):
         return False
     if _UNBOUNDED.search(answer) or _TOWER.search(answer):
         return False

@@ -23,7 +23,7 @@ class Scalar:
 
 @dataclass(frozen=True)
 class Text:
-    """Words, the letter of a choice, or what has no other reading."""
+    """Words, or the letter of a choice."""
 
     text: str
 
