@@ -47,8 +47,11 @@ _NAME = r"\\text\s?\{([^{}]*)\}"
 _QUOTIENT = re.compile(rf"{_NAME}\s?/\s?{_NAME}|\\frac\s?\{{{_NAME}\}}\s?\{{{_NAME}\}}")  # m/s in two pieces
 _UPRIGHT = re.compile(r"^(?P<body>.*?)\s?\\text\s?\{(?P<name>[^{}]*)\}(?:\^\{?(?P<power>[23])\}?)?$", re.DOTALL)
 _DEGREES = re.compile(r"^(?P<body>.*?)\^\{?\s?\\circ\s?\}?\s?(?:\\text\s?\{)?(?P<scale>[CF]?)\}?$", re.DOTALL)
+# Words behind a number that make it another one, or a choice, or deny it.
 _NO_UNIT = re.compile(
-    r"\d|\b(?:or|and|nor|not|no|but|maybe|perhaps|rather|wrong|zero|one|two|three|four|five|six|seven|eight|nine|ten)\b",
+    r"\d|^\s*(?:squared|cubed)|\b(?:or|and|nor|not|no|but|if|when|than|maybe|perhaps|rather|wrong|mod|pi|times|plus|minus"
+    r"|over|root|factorial|half|halves|(?:thir|quarter|fif|ten|hundred|thousand)(?:ds?|ths?)|dozens?|hundred|thousand"
+    r"|million|billion|zero|one|two|three|four|five|six|seven|eight|nine|ten)\b",
     re.IGNORECASE,
 )
 _OF_AN_ANGLE = re.compile(r"\s*$|.*(?:sin|cos|tan|cot|sec|csc)", re.DOTALL)
