@@ -8,5 +8,5 @@
 - `sandbox/` runs programs for the rule `code`.
 - `length` and `overlong` are terms that the controller adds, because they need lengths in tokens, and whole groups.
 
-Only `models/` imports torch.
+Nothing here imports torch.
 """
