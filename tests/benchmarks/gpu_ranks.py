@@ -6,7 +6,8 @@
 weak: the update step of FSDP2 with `micro` micro-batches of `tokens` packed tokens on each GPU; efficiency = seconds
 on one GPU / seconds on two. ulysses: one sequence of `tokens` tokens (65536), layers recomputed, whole on one GPU and
 split over two; both losses (random weights, the same on any number of GPUs), speed-up, and peak memory. Median seconds
-of five steps after four of warm-up; model and loss are those of gpu_update.py.
+of `timed` steps (5) after `warm` of warm-up (4); model and loss are those of gpu_update.py. profile=FILE: rank 0 of two
+writes the trace of one more step.
 """
 
 import json
@@ -15,6 +16,7 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -29,8 +31,6 @@ from verl_core.batch import Batch
 from verl_core.platforms import current
 from verl_core.training.fsdp import FsdpEngine
 from verl_core.training.fsdp.state import copy_into
-
-WARM, TIMED = 4, 5
 
 
 def sequences(count: int, length: int) -> Batch:
@@ -57,8 +57,8 @@ def measure(rank: int, ranks: int, shape: str, job: dict) -> dict:
     mine = batch if engine.split else batch.select(list(range(rank, batch.S, ranks)))
     loss, totals = Likelihood(), Totals(tokens=batch.N, sequences=batch.S)
     first, seconds = 0.0, []
-    for i in range(WARM + TIMED):
-        if i == WARM:
+    for i in range(job["warm"] + job["timed"]):
+        if i == job["warm"]:
             engine.platform.reset_peak()
         engine.platform.synchronize()
         dist.barrier()
@@ -68,7 +68,17 @@ def measure(rank: int, ranks: int, shape: str, job: dict) -> dict:
         seconds.append(time.perf_counter() - start)
         first = first or metrics["actor/loss"]
     peak = engine.platform.memory().peak / 1e9
-    return {"loss": first, "seconds": round(median(seconds[WARM:]), 4), "peak_gb": round(peak, 1)}
+    if job["profile"] and ranks > 1:
+        trace(lambda: engine.step(mine, loss, totals), job["profile"] if rank == 0 else None)
+    return {"loss": first, "seconds": round(median(seconds[job["warm"] :]), 4), "peak_gb": round(peak, 1)}
+
+
+def trace(step: Callable[[], object], file: str | None) -> None:
+    with torch.profiler.profile() as profile:
+        step()
+        torch.cuda.synchronize()
+    if file:
+        profile.export_chrome_trace(file)
 
 
 def join(rank: int, ranks: int, port: int) -> None:
@@ -88,15 +98,16 @@ def on(ranks: int, shape: str, job: dict) -> dict:
     pools = [ProcessPoolExecutor(1, get_context("spawn"), join, (rank, ranks, port)) for rank in range(ranks)]
     results = [pool.submit(measure, rank, ranks, shape, job) for rank, pool in enumerate(pools)]
     found = [result.result() for result in results]  # an error of any rank is raised
+    print(f"{ranks} ranks: {found[0]}", file=sys.stderr, flush=True)
     for pool in pools:
         pool.shutdown()
     return found[0]
 
 
-def weak(shape: str, micro: int = 4, tokens: int = 16384, length: int = 2048) -> dict:
+def weak(shape: str, rule: dict, micro: int = 4, tokens: int = 16384, length: int = 2048) -> dict:
     each = micro * tokens // length
     one, two = (
-        on(ranks, shape, {"tokens": tokens, "length": length, "sequences": each * ranks, "options": {}})
+        on(ranks, shape, rule | {"tokens": tokens, "length": length, "sequences": each * ranks, "options": {}})
         for ranks in (1, 2)
     )
     efficiency = round(one["seconds"] / two["seconds"], 3)
@@ -110,12 +121,13 @@ def weak(shape: str, micro: int = 4, tokens: int = 16384, length: int = 2048) ->
     }
 
 
-def ulysses(shape: str, tokens: int = 65536) -> dict:
+def ulysses(shape: str, rule: dict, tokens: int = 65536) -> dict:
     one, two = (
         on(
             ranks,
             shape,
-            {
+            rule
+            | {
                 "tokens": tokens // ranks,
                 "length": tokens,
                 "sequences": 1,
@@ -130,10 +142,13 @@ def ulysses(shape: str, tokens: int = 65536) -> dict:
 
 
 def main(words: list[str]) -> None:
-    options = {k: int(v) for k, v in (word.split("=") for word in words if "=" in word)}
+    options = dict(word.split("=") for word in words if "=" in word)
+    rule = {"profile": options.pop("profile", ""), "warm": int(options.pop("warm", 4))}
+    rule["timed"] = int(options.pop("timed", 5))
+    sizes = {name: int(size) for name, size in options.items()}
     what, *shapes = (word for word in words if "=" not in word)
     for shape in shapes:
-        figures = {"weak": weak, "ulysses": ulysses}[what](shape, **options)
+        figures = {"weak": weak, "ulysses": ulysses}[what](shape, rule, **sizes)
         gpu = {"torch": torch.__version__, "hardware": current().hardware}
         print(json.dumps({"measure": what, "shape": shape, **figures, **gpu}), flush=True)
 

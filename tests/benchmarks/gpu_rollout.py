@@ -120,9 +120,10 @@ def main() -> None:
     for shape in [word for word in words if "=" not in word] or list(SHAPES):
         with tempfile.TemporaryDirectory() as folder:
             subprocess.run([sys.executable, __file__, "--write", shape, str(Path(folder))], check=True)
-            seconds = {name: side(name, folder, rule) for name in SIDES}
-        made = rule["prompts"] * rule["samples"] * rule["tokens"]
-        rates = {name: made / median(each) for name, each in seconds.items()}
+            made, rates = rule["prompts"] * rule["samples"] * rule["tokens"], {}
+            for name in SIDES:
+                rates[name] = made / median(side(name, folder, rule))
+                print(f"{name}: {rates[name]:.0f} tokens/s", file=sys.stderr, flush=True)
         figures = {f"{name}_tokens_per_s": round(rate) for name, rate in rates.items()}
         print(json.dumps({"shape": shape, **rule, **figures, "ratio": round(rates["rlx"] / rates["bare"], 3)}))
 
