@@ -1,6 +1,7 @@
 """Memory of a run over many train-generate cycles: does it grow?
 
     python tests/benchmarks/bench_cycles.py [--cycles 1000] [--engine hf] [further words of `rlx train`]
+    python tests/benchmarks/bench_cycles.py trainer.device=cuda      with nothing else on the GPUs
 
 `rlx train smoke` on the builtin model without its warm-up: 4 prompts x 4 answers of at most 24 tokens, an optimizer
 step, new weights to the engine, again. After the cycles named by `--at` (the first 100 fill caches) this process reads

@@ -74,11 +74,13 @@ def measure(rank: int, ranks: int, shape: str, job: dict) -> dict:
 
 
 def trace(step: Callable[[], object], file: str | None) -> None:
-    with torch.profiler.profile() as profile:
+    from torch.profiler import profile
+
+    with profile() as recorded:
         step()
         torch.cuda.synchronize()
     if file:
-        profile.export_chrome_trace(file)
+        recorded.export_chrome_trace(file)
 
 
 def join(rank: int, ranks: int, port: int) -> None:
