@@ -6,11 +6,11 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import normalizers, pre_tokenizers
+from tokenizers import AddedToken, normalizers, pre_tokenizers
 
 from verl_core.config.schema import DataConfig
 from verl_core.data.dataset import PromptDataset
-from verl_core.data.lengths import token_bound
+from verl_core.data.lengths import fit_proof
 
 BYTES = pre_tokenizers.ByteLevel(add_prefix_space=False)
 
@@ -30,21 +30,35 @@ def normalising(tokenizer):
     return changed(tokenizer, normalizers.NFC(), pre_tokenizers.Sequence([pre_tokenizers.Digits(True), BYTES]))
 
 
+@pytest.fixture(scope="module")
+def as_text(tokenizer):
+    """Tokenizers that do not find `<|im_end|>` wherever it stands."""
+    blind, greedy, bracket = (changed(tokenizer, None, None) for _ in range(3))
+    blind.backend_tokenizer.encode_special_tokens = True
+    greedy.add_tokens([AddedToken("<wide>", rstrip=True, normalized=False)])
+    bracket.add_tokens([AddedToken("a <|im", normalized=False)])
+    return blind, greedy, bracket
+
+
 @settings(deadline=None, max_examples=150)
-@given(text=st.text(max_size=60) | st.text(alphabet="ab <|im_start|>\U0001d160\u0958\u0344e\u0301\n", max_size=40))
-def test_no_text_has_more_tokens_than_its_bound(tokenizer, normalising, text):
+@given(
+    text=st.text(max_size=60)
+    | st.lists(st.sampled_from(["<|im_start|>", "<|im_end|>", "<", "|im_end|>", "a b", "\u0958", " "])).map("".join)
+    | st.text(alphabet="ab <|im_start|>\U0001d160\u0958\u0344e\u0301\n", max_size=40)
+)
+def test_no_text_has_more_tokens_than_its_bound(tokenizer, normalising, as_text, text):
     """Bytes bound byte-level BPE, also where a normaliser makes one character several (U+1D160, U+0958)."""
-    for own in (tokenizer, normalising):
-        bound = token_bound(own)
-        assert bound is not None and len(own(text, add_special_tokens=False)["input_ids"]) <= bound(text)
+    for own in (tokenizer, normalising, *as_text):
+        fits, tokens = fit_proof(own), len(own(text, add_special_tokens=False)["input_ids"])
+        assert fits is not None and not fits(text, tokens - 1) and fits(text, 9 * len(text) * 4)
 
 
 def test_of_other_tokenizers_nothing_is_proved(tokenizer):
     metaspace, spaced = pre_tokenizers.Metaspace(), pre_tokenizers.ByteLevel(add_prefix_space=True)
     twice = pre_tokenizers.Sequence([BYTES, BYTES])
     for normaliser, pre in [(normalizers.NFKD(), None), (None, metaspace), (None, spaced), (None, twice)]:
-        assert token_bound(changed(tokenizer, normaliser, pre)) is None
-    assert token_bound(object()) is None
+        assert fit_proof(changed(tokenizer, normaliser, pre)) is None
+    assert fit_proof(object()) is None
 
 
 def test_the_filter_keeps_what_tokenising_every_row_keeps(tmp_path, tokenizer):

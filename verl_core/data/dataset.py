@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from verl_core.config.errors import UserError
 from verl_core.config.schema import DataConfig
-from verl_core.data.lengths import token_bound, tokenizer_threads, truncate
+from verl_core.data.lengths import fit_proof, tokenizer_threads, truncate
 from verl_core.data.reading import COLUMNS, Form, Rows, Split, read_rows
 from verl_core.data.rows import RawRow, raise_for
 from verl_core.data.sources import Files, Part, Source, sources_of
@@ -49,7 +49,7 @@ class PromptDataset:
     rows follow one another.
     Length is that of exactly the ids that will be sent. When the configuration has to look at all of them
     (`filter_overlong_prompts`, or truncation "error"), all are rendered at loading, and those are tokenised that are
-    not short by `lengths.token_bound`; the others when first taken.
+    not short by `lengths.fit_proof`; the others when first taken.
     Raises UserError for unreadable files, broken rows, prompts that are too long, and an empty split.
     """
 
@@ -63,7 +63,7 @@ class PromptDataset:
         """`read`: what `read_rows` gave for these files, whose broken rows are left out instead of refused."""
         self.cfg, self.tokenizer, self.split = cfg, tokenizer, split
         check_template(tokenizer)
-        self._bound = token_bound(tokenizer)
+        self._fits = fit_proof(tokenizer)
         self._sources = sources_of(files, cfg, split)
         if read is None:
             read = read_rows(self._sources, self.form, cfg, split, seed)
@@ -165,8 +165,8 @@ class PromptDataset:
     def _measure_chunk(self, chunk: Sequence[int]) -> None:
         """Encodes what may be too long: what is left out is short."""
         texts = dict(zip(chunk, self._render(chunk), strict=True))
-        if self._bound is not None:
-            texts = {i: text for i, text in texts.items() if self._bound(text) > self.cfg.max_prompt_length}
+        if self._fits is not None:
+            texts = {i: text for i, text in texts.items() if not self._fits(text, self.cfg.max_prompt_length)}
         self._tokenise(texts)
 
     # ----------------------------------------------------------------------------------------------------------------

@@ -128,10 +128,11 @@ class ExampleDataset(PromptDataset):
 
     def _may_be_too_long(self, conversations: Sequence[Rendered]) -> bool:
         """The learned text begins where a token does, so the texts before and after bound their tokens apart."""
-        if (bound := self._bound) is None:
+        if (fits := self._fits) is None:
             return True
         cut = [(c.text[: c.learned[0][0]], c.text[c.learned[0][0] :]) for c in conversations]
-        return any(bound(a) > self.cfg.max_prompt_length or bound(b) > self.cfg.max_response_length for a, b in cut)
+        most = self.cfg.max_prompt_length, self.cfg.max_response_length
+        return not all(fits(asked, most[0]) and fits(answered, most[1]) for asked, answered in cut)
 
     def _encode_chunk(self, chunk: Sequence[int]) -> None:
         self._encode_rendered(self._render_all(chunk))

@@ -1,26 +1,28 @@
-"""How long a prompt is in tokens: an upper bound that needs no tokenising, and cutting to a limit."""
+"""How long a prompt is in tokens: an upper bound by its bytes, and cutting to a limit."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 SWITCH = "TOKENIZERS_PARALLELISM"
+_APART = re.compile(r"<[^<>]+>")
 NFC_GROWTH = 3  # most that a text grows in UTF-8 when it is brought to the form NFC (Unicode FAQ on normalization)
 
 
-def token_bound(tokenizer: Any) -> Callable[[str], int] | None:
-    """A function that gives, for a text, a number of tokens that it cannot exceed (no special tokens added); None
-    where nothing is proved.
+def fit_proof(tokenizer: Any) -> Callable[[str, int], bool] | None:
+    """A function that says of a text whether it surely has at most so many tokens (none added); None where nothing is
+    proved of this tokenizer.
 
     It holds for byte-level BPE (GPT-2, Llama 3, Qwen and most others since): every token stands for one byte or more of
     the text as it is normalised, and whatever is cut out of it as an added token is one token for one character or
     more. Bytes are only added by a normaliser, which may be none or NFC, and by a space before the text. Pre-tokenisers
-    that cut add none.
+    that cut add none. Added tokens such as `<|im_end|>` are cut out first, wherever they stand, and count one each.
     """
     if not (getattr(tokenizer, "is_fast", False) and type(tokenizer).__module__.startswith("transformers.")):
         return None  # code of a checkpoint's own may do anything
@@ -32,8 +34,20 @@ def token_bound(tokenizer: Any) -> Callable[[str], int] | None:
     normaliser = _description(backend.normalizer)
     if normaliser is not None and normaliser["type"] != "NFC":
         return None
-    growth = 1 if normaliser is None else NFC_GROWTH
-    return lambda text: len(text) if text.isascii() else growth * len(text.encode("utf-8", "surrogatepass"))
+    growth, added = 1 if normaliser is None else NFC_GROWTH, _added_tokens(tokenizer)
+
+    def most(text: str) -> int:
+        return len(text) if text.isascii() else growth * len(text.encode("utf-8", "surrogatepass"))
+
+    def fits(text: str, limit: int) -> bool:
+        if most(text) <= limit:
+            return True
+        if added is None:
+            return False
+        rest, cut = added.subn("", text)
+        return cut + most(rest) <= limit
+
+    return fits
 
 
 @contextmanager
@@ -59,6 +73,18 @@ def truncate(ids: array[int], limit: int, mode: str) -> array[int]:
         return ids[:limit]
     head = limit // 2
     return ids[:head] + ids[len(ids) - (limit - head) :]
+
+
+def _added_tokens(tokenizer: Any) -> re.Pattern[str] | None:
+    """Finds the tokenizer's added tokens as it does itself; None where it may find others. Tokens of the form `<...>`
+    with no angle brackets inside never overlap, so that no choice is left between them."""
+    tokens = list(tokenizer.added_tokens_decoder.values())
+    alike = all(
+        _APART.fullmatch(t.content) and not (t.lstrip or t.rstrip or t.single_word or t.normalized) for t in tokens
+    )
+    if not tokens or not alike or tokenizer.backend_tokenizer.encode_special_tokens:
+        return None
+    return re.compile("|".join(re.escape(t.content) for t in tokens))
 
 
 def _cuts_bytes(pre_tokeniser: Any) -> bool:

@@ -90,8 +90,8 @@ def check(
 ) -> None:
     """Find what a run would stop at, or be misled by.
 
-    Ends with 1 when there is something: broken rows, conversations that the template refuses, prompts that are too long, ground truths that the
-    scorer cannot use, duplicates, and validation prompts that are trained on.
+    Ends with 1 when there is something: broken rows, conversations that the template refuses, prompts that are too
+    long, ground truths that the scorer cannot use, duplicates, and validation prompts that are trained on.
 
     Examples: `rlx data check gsm8k-grpo`, `rlx data check train.jsonl --val test.jsonl --model my-model`.
     """
