@@ -285,17 +285,30 @@ def test_loading_a_rule_costs_no_answer_its_time(monkeypatch):
 
 
 def test_a_file_that_starts_threads_is_loaded_for_each_process(tmp_path):
-    """A fork has one thread only: each process of such a rule is the only one of a template, which has loaded it."""
+    """A fork would not have its threads. Its processes end, and are replaced, as others are."""
     file = tmp_path / "reward.py"
     file.write_text(
-        "import os, threading, time\n"
-        "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-        "def compute_score(**_):\n    time.sleep(0.05)\n    return {'score': os.getppid(), 'own': os.getpid()}\n"
+        "import os, queue, threading, time\n"
+        "asked, told = queue.Queue(), queue.Queue()\n"
+        "threading.Thread(target=lambda: [told.put(os.getpid()) for _ in iter(asked.get, None)], daemon=True).start()\n"
+        "def compute_score(solution_str, **_):\n"
+        "    time.sleep(0.05)\n"
+        "    if solution_str == 'die': os._exit(3)\n"
+        "    while solution_str == 'loop': pass\n"
+        "    asked.put(1)\n"
+        "    return {'score': told.get(), 'own': os.getpid()}\n"
     )
-    with ScorerPool(RewardConfig(CustomRewardConfig(str(file)), num_workers=2)) as pool:
-        verdicts = [v for _ in range(6) for v in score(pool, texts(*"abcd"))]
-    pairs = {(v.reward, v.parts["own"]) for v in verdicts}
-    assert len(pairs) == 2 == len({template for template, _ in pairs})
+    with ScorerPool(RewardConfig(CustomRewardConfig(str(file)), num_workers=2, timeout_s=1.5)) as pool:
+        verdicts = [v for _ in range(3) for v in score(pool, texts(*"abcd"))]
+        assert len({v.reward for v in verdicts}) == 2 and all(v.parts["own"] == v.reward for v in verdicts)
+        others = score(pool, texts("a", "die", "b", "loop", "c"))
+    assert [v.error for v in others] == [
+        None,
+        "crash: the scorer process ended with status 3",
+        None,
+        "timeout: no score within 1.5 s",
+        None,
+    ]
 
 
 def test_a_template_that_is_killed_is_replaced(user_pool):

@@ -49,6 +49,7 @@ class Dispatcher:
         self._rooms: list[Future[None]] = []
         self._inbox: deque[Job | _Load | Future[None]] = deque()
         self._lock, self._closed = threading.Lock(), False
+        self._failure: Exception = _closed()  # of what is put after the end
         self._ear, self._bell = socket.socketpair()
         self._ear.setblocking(False)
         self._bell.setblocking(False)
@@ -89,7 +90,7 @@ class Dispatcher:
     def _put(self, what: Job | _Load | Future[None], future: Future) -> None:
         with self._lock:
             if self._closed:
-                future.set_exception(_closed())
+                future.set_exception(self._failure)
                 return
             self._inbox.append(what)
         self._ring()
@@ -99,12 +100,11 @@ class Dispatcher:
             self._bell.send(b".")
 
     def _run(self) -> None:
-        error: Exception = _closed()
         try:
             while not self._closed:
                 self._step()
         except Exception as e:
-            error = e
+            self._failure = e
         with self._lock:
             self._closed = True
         self._staff.close()
@@ -114,7 +114,7 @@ class Dispatcher:
         self._listen()
         waiting = [job.future for job in list(self._open.values())] + self._rooms + self._staff.loads()
         for future in waiting:
-            _settle(future, error=error)
+            _settle(future, error=self._failure)
 
     def _step(self) -> None:
         if any(len(s.tasks) > GATHER for s in self._staff.scorers):
@@ -231,7 +231,9 @@ class Dispatcher:
         """Kills a process. What it has not come to goes to others; `blamed` gets the reason of its end once it is
         known."""
         self._work.back(list(scorer.tasks))
-        self._staff.dismiss(scorer, blamed)
+        reason = self._staff.dismiss(scorer, blamed)
+        if blamed is not None and reason is not None:
+            self._told(blamed, failed(reason))
 
     def _deal(self) -> None:
         """Gives every free process something to do, and makes processes where there are too few."""

@@ -9,7 +9,7 @@ READY = "ready"
 @dataclass(frozen=True)
 class Loaded:
     """The template has done so. `error`: why not. `forkable`: it has no threads and holds no files or connections open,
-    which scorers must not share; of one that is not, a single scorer is made."""
+    which scorers would lack or share; one that has becomes a scorer itself."""
 
     error: Exception | None = None
     forkable: bool = True

@@ -143,7 +143,8 @@ class Scorer:
         if self.pid is not None and not self.template.gone:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)
-            self.template.reap(self.pid)
+            if not self.template.spent:
+                self.template.reap(self.pid)
 
 
 def _answer(request: ScoreRequest) -> tuple[str, str, Any, dict[str, Any]]:

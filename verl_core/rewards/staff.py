@@ -43,21 +43,29 @@ class Staff:
             self._selector.register(scorer.channel, selectors.EVENT_READ, scorer)
             self.scorers.append(scorer)
             hired.append(scorer)
+            if template.spent:
+                self._selector.unregister(template.channel)  # it has nothing to say any more
         wanted = 1 if self._one_is_enough() else count - len(hired) + 1
         for _ in range(wanted - sum(not t.spent for t in self._templates)):
             self._add_template()
         return hired
 
-    def dismiss(self, scorer: Scorer, blamed: Task | None = None) -> None:
-        """Kills a scorer. `blamed` is the answer that has ended it, and comes from `hear` with the reason."""
+    def dismiss(self, scorer: Scorer, blamed: Task | None = None) -> str | None:
+        """Kills a scorer. Returns why it has ended, where that is known at once; else `blamed`, the answer that was its
+        end, comes from `hear` with the reason."""
         self._selector.unregister(scorer.channel)
         self.scorers.remove(scorer)
         scorer.kill()
         if scorer.pid is None:
             self._count_lost(None)
-        elif not scorer.template.gone:
+        else:
             self._lost = 0
+        if scorer.template.spent:
+            self._templates.remove(scorer.template)
+            return self._reason(scorer.template.close())
+        if scorer.pid is not None and not scorer.template.gone:
             self._ending[scorer.pid] = (scorer, blamed)
+        return None
 
     def await_sockets(self) -> None:
         """Waits for room as well in the sockets of scorers that have not been given all of their answers yet."""
@@ -91,9 +99,6 @@ class Staff:
                 _, task = self._ending.pop(value.pid)
                 if task is not None:
                     told.append((task, self._reason(value.status)))
-                if template.spent:
-                    self._retire(template)
-                    return told
             else:
                 template.note(value)
         if gone:
@@ -119,16 +124,13 @@ class Staff:
 
     def _bereave(self, template: Template) -> list[tuple[Task, str]]:
         """A template has died. Returns answers whose processes' ends it was to explain."""
-        self._count_lost(None)
         told = [task for scorer, task in self._ending.values() if scorer.template is template and task is not None]
         self._ending = {pid: ended for pid, ended in self._ending.items() if ended[0].template is not template}
-        self._retire(template)
-        return [(task, LOST) for task in told]
-
-    def _retire(self, template: Template) -> None:
         self._selector.unregister(template.channel)
         self._templates.remove(template)
         template.close()
+        self._count_lost(None)
+        return [(task, LOST) for task in told]
 
     def _reason(self, status: int) -> str:
         if status == -signal.SIGPROF and self._setup.cpu_s is not None:

@@ -45,14 +45,14 @@ class Template:
             send(ours, setup)
         self.channel = Channel(ours)
         self._forkable: bool | None = None  # unknown until its rules are loaded
-        self.spent = False  # it has made the only scorer that it may make
+        self.spent = False  # it has become a scorer
         self.gone = False
         self.loads: deque[Future[None] | None] = deque()
 
     @property
     def free(self) -> bool:
         """Whether a scorer can be forked from it."""
-        return self._forkable is not None and not self.spent
+        return self._forkable is not None and not self.spent and not self.loads
 
     def wait(self) -> None:
         """Until its own rule is loaded. Raises UserError when it cannot be."""
@@ -110,17 +110,18 @@ class Template:
             hint="look at what its module does when it is imported",
         )
 
-    def close(self) -> None:
-        """Its scorers are ended, by themselves where they have not been, then it ends. May be called twice."""
+    def close(self) -> int:
+        """Ends it; scorers of it that are still there end then. Returns its status, negative for a signal."""
         self.gone = True
         self.channel.close()
-        assert self._child.stdin is not None
-        self._child.stdin.close()
         try:
-            self._child.wait(END_S)
+            status = self._child.wait(END_S)
         except subprocess.TimeoutExpired:  # an import that hangs
             os.killpg(self._child.pid, signal.SIGKILL)
-            self._child.wait()
+            status = self._child.wait()
+        assert self._child.stdin is not None
+        self._child.stdin.close()
+        return status
 
     def _order(self, data: bytes) -> None:
         sock = self.channel.sock

@@ -1,9 +1,10 @@
 """Where rules run: `python -P -m verl_core.rewards.worker FD`, the template, and the scorer processes it forks.
 
 The template loads the rules once and then only forks, so that a scorer that was killed is replaced within
-milliseconds, whatever its rules import. It never sees an answer. Over the control socket FD the setup comes in, and
-`Loaded` goes out; then orders come, one letter each: FORK with the scorer's socket, LOAD with data sources, REAP with a
-scorer's pid.
+milliseconds, whatever its rules import. It never sees an answer, unless its rules have left threads or open files,
+which a fork would lack or share: then it becomes the one scorer it makes. Over the control socket FD the setup comes
+in, and `Loaded` goes out; then orders come, one letter each: FORK with the scorer's socket, LOAD with data sources,
+REAP with a scorer's pid.
 
 A scorer gets lists of answers over its socket. It says READY when the rules of a list are loaded, then sends each score
 as soon as it is known, so that the other side can time every single one.
@@ -12,7 +13,6 @@ as soon as it is known, so that the other side can time every single one.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import inspect
 import os
@@ -42,37 +42,43 @@ def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(control.fileno(), False)
     printed = bound_output()
+    hang_up = os.dup(0)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a rule that reads stdin finds nothing
+    _end_with_the_pool(hang_up, control)
+    scorers: set[int] = set()
     try:
         setup: Setup = receive(control)
         files = _open_files()
-        find = _load(setup, control, files)
+        find = _load(setup, control)
+        forkable = _forkable(files)
+        send(control, Loaded(None, forkable))
         while True:
             order, handles, _, _ = socket.recv_fds(control, 1, 1)
             if order == FORK:
-                _fork(handles[0], control, setup, find, printed)
+                scorers.add(_start_scorer(handles[0], hang_up, forkable, control, setup, find, printed))
             elif order == LOAD:
-                send(control, Loaded(_error_of(find, receive(control)), _forkable(files)))
+                error, forkable = _error_of(find, receive(control)), _forkable(files)
+                send(control, Loaded(error, forkable))
             elif order == REAP:
                 pid = receive(control)
+                scorers.remove(pid)
                 send(control, Ended(pid, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
             else:
                 break
     except (EOFError, OSError):  # the pool has gone
         pass
-    with contextlib.suppress(ChildProcessError):
-        while True:
-            os.waitpid(-1, 0)  # scorers end with the pool
+    for pid in scorers:  # they end with the pool
+        os.waitpid(pid, 0)
     os._exit(0)  # whatever threads a rule's import has left behind
 
 
-def _load(setup: Setup, control: socket.socket, files: set[str]) -> Find:
+def _load(setup: Setup, control: socket.socket) -> Find:
     sys.path[:] = list(setup.sys_path)
     try:
         find = rule_finder(setup)
     except RlxError as e:
         send(control, Loaded(e))
         raise EOFError from e
-    send(control, Loaded(None, _forkable(files)))
     return find
 
 
@@ -97,17 +103,22 @@ def _forkable(files: set[str]) -> bool:
     return threads == 1 and _open_files() <= files
 
 
-def _fork(handle: int, control: socket.socket, setup: Setup, find: Find, printed: Bounded) -> None:
-    gc.freeze()  # what is loaded stays shared between the processes
-    if os.fork():
-        os.close(handle)
-        return
-    os.setpgid(0, 0)  # so that killing it takes along what a rule has started; no session: Linux would give it a share
-    # of the processor for itself, whatever its priority
-    control.close()
+def _start_scorer(
+    handle: int, hang_up: int, fork: bool, control: socket.socket, setup: Setup, find: Find, printed: Bounded
+) -> int:
+    """Forks a scorer and returns its pid; or becomes it, and does not return."""
+    if fork:
+        gc.freeze()  # what is loaded stays shared between the processes
+        if pid := os.fork():
+            os.close(handle)
+            return pid
+        os.setpgid(0, 0)  # so that killing it takes along what a rule has started; no session: Linux would give it a
+        # share of the processor for itself, whatever its priority
+        control.close()
     sock = socket.socket(fileno=handle)
     os.set_inheritable(handle, False)
-    _end_with_the_pool(sock)
+    if fork:
+        _end_with_the_pool(hang_up, sock)
     try:
         send(sock, Started(os.getpid()))
         _serve(sock, setup, find, printed)
@@ -119,18 +130,17 @@ def _fork(handle: int, control: socket.socket, setup: Setup, find: Find, printed
         os._exit(0)  # whatever threads the rule has left behind
 
 
-def _end_with_the_pool(sock: socket.socket) -> None:
-    """Ends this process and all it started when the pool's end of our stdin is closed, which a kill does too.
+def _end_with_the_pool(hang_up: int, sock: socket.socket) -> None:
+    """Ends this process and all it started when the pool's end of the pipe `hang_up` is closed, which a kill does too.
 
     A process of its own watches: a rule in C code (a regular expression that backtracks for ever) lets no thread run.
     """
     if os.fork() == 0:
-        sock.close()  # else the pool would not notice that the scorer has died
-        hang_up = select.poll()
-        hang_up.register(0, 0)  # reports nothing but the end of the pipe
-        hang_up.poll()
+        sock.close()  # else the pool would not notice that this process has died
+        watched = select.poll()
+        watched.register(hang_up, 0)  # reports nothing but the end of the pipe
+        watched.poll()
         os.killpg(0, signal.SIGKILL)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a rule that reads stdin finds nothing
 
 
 def _serve(sock: socket.socket, setup: Setup, find: Find, printed: Bounded) -> None:
