@@ -23,7 +23,7 @@ _NAME = re.compile(
 _SUM_OF_NAMES = re.compile(r"[a-zA-Z](?: ?\+ ?[a-zA-Z]){1,5}")
 _RISING = {"<": False, "<=": True, "\\le": True}  # sign -> whether equality is allowed
 _FALLING = {">": False, ">=": True, "\\ge": True}
-_INFINITY = expression("\\infty")
+_LOWEST, _HIGHEST = (Scalar(end, expression(end)) for end in ("-\\infty", "\\infty"))
 
 
 def relation_signs(text: str) -> list[re.Match[str]]:
@@ -82,9 +82,9 @@ def _ordered(sides: list[str], closed: list[bool], read: Read) -> Value:
         raise Unreadable("a chain of relations")
     left, right = sides
     if _is_name(left) and _is_constant(right):
-        return Interval(Scalar("-\\infty", expression("-\\infty")), read(right), (False, closed[0]))
+        return Interval(_LOWEST, read(right), (False, closed[0]))
     if _is_name(right) and _is_constant(left):
-        return Interval(read(left), Scalar("\\infty", _INFINITY), (closed[0], False))
+        return Interval(read(left), _HIGHEST, (closed[0], False))
     return Relation("<=" if closed[0] else "<", left, right)
 
 
@@ -92,8 +92,8 @@ def _apart(left: str, right: str, read: Read) -> Value:
     """`x \\ne 3` is all before and all behind 3."""
     if not (_is_name(left) and _is_constant(right)):
         return Relation("!=", left, right)
-    point, low, high = read(right), Scalar("-\\infty", expression("-\\infty")), Scalar("\\infty", _INFINITY)
-    return Many("set", (Interval(low, point, (False, False)), Interval(point, high, (False, False))))
+    point, ends = read(right), (False, False)
+    return Many("set", (Interval(_LOWEST, point, ends), Interval(point, _HIGHEST, ends)))
 
 
 def is_asked_for(text: str) -> bool:
