@@ -132,6 +132,7 @@ def row(kind: str, shape: str, trainer_device: str, engine_device: str) -> dict:
                 optimizer.step()
             settle(here)
             sent.append(sender.send(trainer, version))
+            print(f"version {version}: {sent[-1].seconds:.3f} s", file=sys.stderr, flush=True)
         seconds = median(s.seconds for s in sent[1:])
         out |= {"first_s": round(sent[0].seconds, 3), "s": round(seconds, 4), "gb_s": round(size / seconds / 1e9, 2)}
         if kind == "broadcast":
