@@ -85,7 +85,9 @@ class TorchFile:
             root = next(name for name in self._archive.namelist() if name.endswith("data.pkl")).removesuffix("data.pkl")
             pickled = self._archive.read(f"{root}data.pkl")
         except (OSError, ValueError, StopIteration, KeyError, zipfile.BadZipFile) as error:
-            raise UserError(f"{path} is truncated, or not a file of torch.save: {error or type(error).__name__}") from error
+            raise UserError(
+                f"{path} is truncated, or not a file of torch.save: {error or type(error).__name__}"
+            ) from error
         self._root = root
         self.value = load(pickled, TORCH | (allowed or {}), str(path), self._storage)
 
