@@ -70,7 +70,7 @@ def test_a_busy_server_is_asked_again(server: Server) -> None:
         ([b"[]"], {}, 1, "gave no outcome"),
         ([b"{}"], {}, 1, "failed"),
         ([b'{"status": "SandboxError", "message": "no pods", "run_result": {}}'], {}, 1, "no pods"),
-        ([b'{"x": "' + b"x" * 10**6], {}, 1, "gave no outcome"),
+        ([b'{"run_result": {"execution_time": "x"}}'], {}, 1, "gave no outcome"),
     ],
 )
 def test_what_is_no_outcome_is_an_error(
@@ -80,6 +80,13 @@ def test_what_is_no_outcome_is_an_error(
     with pytest.raises(RunError, match=words):
         client(server, **keys).run("print(1)", b"", LIMITS)
     assert len(server.seen) == requests
+
+
+def test_what_a_program_prints_is_no_error_of_the_server(server: Server) -> None:
+    server.script += [b'{"run_result": {"return_code": 0, "stdout": "' + b"x" * 10**6]
+    assert client(server).run("print(1)", b"", LIMITS).status == "output"
+    server.script += [b'{"run_result": {"return_code": 0, "stdout": "\\ud800"}}']
+    assert client(server).run("print(1)", b"", LIMITS).stdout == b"?"
 
 
 def test_a_server_that_is_not_there_is_an_error(server: Server) -> None:

@@ -7,16 +7,16 @@ import pytest
 
 from verl_core.config.errors import EnvError
 from verl_core.rewards.sandbox.seccomp import MACHINES, bpf_filter
-from verl_core.rewards.sandbox.syscalls import CLONE, COMMON_ALLOWED, DENIED, FORKS
+from verl_core.rewards.sandbox.syscalls import CLONE, COMMON_ALLOWED, DENIED, DENIED_BY_ARGUMENT, FORKS, PRLIMIT
 
 ALLOW, KILL = 0x7FFF0000, 0x80000000
 THREAD = 0x3D0F00  # the flags of glibc's pthread_create
 
 
-def answer(machine: str, number: int, argument: int = 0, arch: int | None = None) -> int:
+def answer(machine: str, number: int, argument: int = 0, second: int = 0, arch: int | None = None) -> int:
     """What the kernel would answer: a walk over the filter with one accumulator."""
     arch = MACHINES[machine][1] if arch is None else arch
-    data = struct.pack("=iIQ6Q", number, arch, 0, argument, 0, 0, 0, 0, 0)
+    data = struct.pack("=iIQ6Q", number, arch, 0, argument, second, 0, 0, 0, 0)
     code = list(struct.iter_unpack("=HBBI", bpf_filter(machine)))
     at, accumulator = 0, 0
     while True:
@@ -62,6 +62,16 @@ def test_threads_start_and_processes_do_not(machine: str) -> None:
     assert answer(machine, clone, THREAD) == ALLOW
     for flags in (0, 17, 0x01200011, 0x10000000, 0x7E020000):  # fork, glibc's fork, new namespaces
         assert answer(machine, clone, flags) == error(errno.EAGAIN)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_arguments_that_reach_other_processes_are_refused(machine: str) -> None:
+    column = MACHINES[machine][0]
+    for name, (numbers, position, values) in DENIED_BY_ARGUMENT.items():
+        for value in values:
+            assert answer(machine, numbers[column], *[0] * position, value) == error(errno.EPERM), name
+            assert answer(machine, numbers[column], *[0] * position, value + 1000) == ALLOW, name
+    assert answer(machine, PRLIMIT[column], 1) == error(errno.EPERM)
 
 
 def test_another_architecture_kills() -> None:

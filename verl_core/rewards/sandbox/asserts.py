@@ -79,7 +79,8 @@ def judge_tests(
         "names": program_names([setup, *tests], entry_point),
     }
     outcome = sandbox.converse(speaker("answerer"), speaker("asker"), json.dumps(task).encode(), limits)
-    report = _loaded(outcome.stdout)  # written by an interpreter that never ran a line of the program
+    # written by an interpreter that never ran a line of the program, and whole
+    report = _loaded(outcome.stdout) if outcome.status == "ok" else {}
     return Judged(report.get("passed", [False] * len(tests)), outcome, report.get("program"))
 
 

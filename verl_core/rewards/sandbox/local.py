@@ -7,9 +7,9 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from verl_core.config.errors import EnvError
 from verl_core.rewards.sandbox.inside import text
@@ -20,6 +20,7 @@ from verl_core.rewards.sandbox.supervise import supervise
 
 OPEN_FILES = 64
 THREADS = 64
+_LEAST_S = 0.1  # of a second attempt
 _READY = "print('ready')"
 _PIPES = (subprocess.PIPE, subprocess.PIPE, subprocess.PIPE)
 
@@ -55,11 +56,7 @@ class LocalSandbox(ABC):
         return nullcontext(Place())
 
     def run(self, program: str, stdin: bytes, limits: Limits) -> Outcome:
-        outcome = self._run(program, stdin, limits)
-        if self.complaint(outcome):  # or the program says what a back end would say
-            self.probe()
-            outcome = self._run(program, stdin, limits)
-        return outcome
+        return self._surely(lambda limits: self._run(program, stdin, limits), limits)
 
     def converse(self, answering: str, asking: str, stdin: bytes, limits: Limits) -> Outcome:
         """Runs two programs at the same time, each in a sandbox of its own, joined by two pipes and nothing else.
@@ -68,11 +65,7 @@ class LocalSandbox(ABC):
         read) and sys.argv[2] (to write). The outcome is that of `asking`, and when it has ended, so has `answering`.
         Raises EnvError as `run` does.
         """
-        outcome = self._converse(answering, asking, stdin, limits)
-        if self.complaint(outcome):
-            self.probe()
-            outcome = self._converse(answering, asking, stdin, limits)
-        return outcome
+        return self._surely(lambda limits: self._converse(answering, asking, stdin, limits), limits)
 
     def probe(self) -> None:
         """Raises EnvError with what the back end says when it cannot run the simplest program."""
@@ -82,6 +75,15 @@ class LocalSandbox(ABC):
             raise EnvError(
                 f"the sandbox for programs cannot be used: {what}", hint="docs/rewards/code.md says what it needs"
             )
+
+    def _surely(self, attempt: Callable[[Limits], Outcome], limits: Limits) -> Outcome:
+        """The outcome of an attempt; where it looks like the back end's own failure and that does not last, of another
+        one in the time that is left, because a program may say what a back end would say."""
+        outcome = attempt(limits)
+        if not self.complaint(outcome):
+            return outcome
+        self.probe()
+        return attempt(replace(limits, seconds=max(_LEAST_S, limits.seconds - outcome.seconds)))
 
     def _run(self, program: str, stdin: bytes, limits: Limits) -> Outcome:
         started = time.monotonic()

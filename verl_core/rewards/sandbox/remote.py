@@ -4,6 +4,7 @@ import json
 import time
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 from typing import Any
 
 from verl_core.config.errors import RunError
@@ -37,34 +38,42 @@ class Remote:
             "memory_limit_MB": limits.memory_mb,
         }
         started = time.monotonic()
-        answer = self._post(json.dumps(body).encode(), limits)
-        return _outcome(answer, limits, time.monotonic() - started)
+        most = 2 * 6 * limits.output_kb * 1024 + 65536  # bytes: stdout and stderr, of which JSON may write one as six
+        reply = self._post(json.dumps(body).encode(), most, limits.seconds + _OVERHEAD_S)
+        seconds = time.monotonic() - started
+        if len(reply) == most:  # a server that does not cut what the program printed
+            return Outcome("output", b"", "", None, seconds)
+        try:
+            return _outcome(json.loads(reply), limits, seconds)
+        except (ValueError, TypeError, AttributeError, RecursionError) as e:
+            raise self._fault(f"{type(e).__name__}: {e}") from e
 
-    def _post(self, body: bytes, limits: Limits) -> dict[str, Any]:
+    def _post(self, body: bytes, most: int, timeout_s: float) -> bytes:
+        """The first `most` bytes of the reply."""
         request = urllib.request.Request(self._url, body, {"Content-Type": "application/json"})
-        most = 4 * limits.output_kb * 1024 + 65536  # JSON may write a byte as six
         for attempt in range(self._retries + 1):
             try:
-                with urllib.request.urlopen(request, timeout=limits.seconds + _OVERHEAD_S) as reply:
-                    answer = json.loads(reply.read(most))
-                    if not isinstance(answer, dict):
-                        raise ValueError("no object")
-                    return answer
+                with urllib.request.urlopen(request, timeout=timeout_s) as reply:
+                    return bytes(reply.read(most))
             except urllib.error.HTTPError as e:
                 fault, again = f"HTTP {e.code} {e.reason}", e.code in _BUSY
-            except (OSError, ValueError) as e:
-                fault, again = str(e) or type(e).__name__, isinstance(e, OSError)
+            except (OSError, HTTPException) as e:
+                fault, again = str(e) or type(e).__name__, True
             if not again or attempt == self._retries:
                 break
             time.sleep(_WAIT_S * 2**attempt)
-        raise RunError(f"the sandbox server {self._url} gave no outcome: {fault}", hint="look at reward.sandbox.url")
+        raise self._fault(fault)
+
+    def _fault(self, what: str) -> RunError:
+        return RunError(f"the sandbox server {self._url} gave no outcome: {what}", hint="look at reward.sandbox.url")
 
 
 def _outcome(answer: dict[str, Any], limits: Limits, seconds: float) -> Outcome:
+    """Raises ValueError, TypeError or AttributeError for what is no answer of the protocol."""
     run = answer.get("run_result")
     if answer.get("status") == "SandboxError" or not isinstance(run, dict):
         raise RunError(f"the sandbox server failed: {str(answer.get('message') or answer)[:200]}")
-    stdout, stderr = str(run.get("stdout") or "").encode("utf-8", "surrogateescape"), str(run.get("stderr") or "")
+    stdout, stderr = str(run.get("stdout") or "").encode(errors="replace"), str(run.get("stderr") or "")
     code = run.get("return_code")
     status: Status = "ok" if code == 0 else "failed"
     if run.get("status") == "TimeLimitExceeded":

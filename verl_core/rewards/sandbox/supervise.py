@@ -4,6 +4,7 @@ import os
 import selectors
 import subprocess
 import time
+from contextlib import suppress
 from typing import IO
 
 from verl_core.rewards.sandbox.protocol import Limits, Outcome, Status
@@ -48,7 +49,8 @@ def _wait(process: subprocess.Popen[bytes], deadline: float) -> Status | None:
 
 
 class _Watch:
-    """The three pipes of a process, none of which ever blocks us. `room`: bytes that it may still print."""
+    """The three pipes of a process, none of which ever blocks us: a program that opens its pipes through /proc can take
+    the bytes or the room that we were told of. `room`: bytes that it may still print."""
 
     def __init__(self, process: subprocess.Popen[bytes], stdin: bytes, room: int):
         assert process.stdin and process.stdout and process.stderr
@@ -78,8 +80,9 @@ class _Watch:
         self._drop(self._stdin)
         while self._open.get_map() and time.monotonic() < deadline:
             for key, _ in self._open.select(max(0.0, deadline - time.monotonic())):
-                if not os.read(key.fd, _PIECE):
-                    self._drop(key.fileobj)  # type: ignore[arg-type]
+                with suppress(BlockingIOError):
+                    if not os.read(key.fd, _PIECE):
+                        self._drop(key.fileobj)  # type: ignore[arg-type]
         for pipe in self._kept:
             self._drop(pipe)
         self._open.close()
@@ -96,13 +99,18 @@ class _Watch:
     def _feed(self) -> None:
         try:
             self._left = self._left[os.write(self._stdin.fileno(), self._left[:_PIECE]) :]
+        except BlockingIOError:
+            return
         except BrokenPipeError:  # it does not read
             self._left = self._left[:0]
         if not self._left:
             self._drop(self._stdin)
 
     def _read(self, pipe: IO[bytes]) -> None:
-        piece = os.read(pipe.fileno(), _PIECE)
+        try:
+            piece = os.read(pipe.fileno(), _PIECE)
+        except BlockingIOError:
+            return
         if not piece:
             self._drop(pipe)
         self._kept[pipe] += piece[: max(0, self._room)]

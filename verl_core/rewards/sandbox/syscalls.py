@@ -9,10 +9,12 @@ COMMON_ALLOWED = (436, 437, 439, 441, 449)  # close_range, openat2, faccessat2, 
 
 # name: (x86_64, aarch64), None where a machine has no such call
 DENIED: dict[str, tuple[int | None, int | None]] = {
-    # other processes; a process without children has nobody else to send signals to
+    # other processes, this user's outside included where there are no namespaces; it has no children to send signals to
     **{"kill": (62, 129), "tkill": (200, 130), "tgkill": (234, 131)},
     **{"rt_sigqueueinfo": (129, 138), "rt_tgsigqueueinfo": (297, 240)},
     **{"ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272)},
+    **{"setpriority": (141, 140), "ioprio_set": (251, 30), "sched_setaffinity": (203, 122)},
+    **{"sched_setscheduler": (144, 119), "sched_setparam": (142, 118), "sched_setattr": (314, 274)},
     # namespaces and file systems
     **{"unshare": (272, 97), "setns": (308, 268), "mount": (165, 40), "umount2": (166, 39), "pivot_root": (155, 41)},
     **{"chroot": (161, 51), "name_to_handle_at": (303, 264), "open_by_handle_at": (304, 265), "quotactl": (179, 60)},
@@ -36,8 +38,18 @@ DENIED: dict[str, tuple[int | None, int | None]] = {
     # who one is
     **{"setuid": (105, 146), "setgid": (106, 144), "setreuid": (113, 145), "setregid": (114, 143)},
     **{"setresuid": (117, 147), "setresgid": (119, 149), "setgroups": (116, 159), "capset": (126, 91)},
+    **{"setfsuid": (122, 151), "setfsgid": (123, 152)},
     "execveat": (322, 281),
 }
+
+# name: (its numbers, position of an argument, values of it that are refused)
+DENIED_BY_ARGUMENT: dict[str, tuple[tuple[int, int], int, tuple[int, ...]]] = {
+    "prctl": ((157, 167), 0, (1,)),  # PR_SET_PDEATHSIG: it would outlive whoever started it
+    # signals to others when a file is ready: F_SETOWN, F_SETSIG, F_SETOWN_EX; FIOSETOWN, SIOCSPGRP
+    "fcntl": ((72, 25), 1, (8, 10, 15)),
+    "ioctl": ((16, 29), 1, (0x8901, 0x8902, 0x5412)),  # and TIOCSTI: to type into a terminal
+}
+PRLIMIT = (302, 261)
 
 CLONE = (56, 220)
 CLONE3 = 435

@@ -28,18 +28,21 @@ def limit(cpu_s, memory, file_bytes, files, tasks):
         resource.setrlimit(kind, (soft, hard))
 
 
-def filter_calls(instructions):
+def give_up_rights(instructions):
+    """Root's capabilities go, so that limits hold and other processes are out of reach; so does the right of others to
+    look into this process; last the filter comes."""
     import ctypes
 
     class Program(ctypes.Structure):
         _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p))
 
     libc = ctypes.CDLL(None, use_errno=True)
-    die_with_parent, no_new_privileges, set_filter = (1, 9), (38, 1, 0, 0, 0), (22, 2)  # linux/prctl.h, seccomp.h
     program = ctypes.byref(Program(len(instructions) // 8, instructions))
-    for words in (die_with_parent, no_new_privileges, (*set_filter, program)):
-        if libc.prctl(*words):
-            raise OSError(ctypes.get_errno(), "the filter of system calls cannot be set")
+    version_3, no_capabilities = (ctypes.c_uint32 * 2)(0x20080522), (ctypes.c_uint32 * 6)()  # linux/capability.h
+    die_with_parent, hide, no_new_privileges, set_filter = (1, 9), (4, 0), (38, 1, 0, 0, 0), (22, 2)  # linux/prctl.h
+    steps = (die_with_parent, hide, no_new_privileges, (*set_filter, program))
+    if libc.capset(version_3, no_capabilities) or any(libc.prctl(*words) for words in steps):
+        raise OSError(ctypes.get_errno(), "rights cannot be given up")
 
 
 def content(fd):
@@ -50,7 +53,7 @@ def content(fd):
 def main(program_fd, filter_fd, *limits):
     """The compiled program, and the names of the module that it is."""
     if filter_fd >= 0:
-        filter_calls(content(filter_fd))
+        give_up_rights(content(filter_fd))
     limit(*limits)
     os.write(program_fd, b"r")
     text = content(program_fd)
