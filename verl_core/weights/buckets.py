@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import torch
@@ -50,7 +51,8 @@ class Bucket:
 
     def describe(self) -> dict[str, Any]:
         """The bucket without its bytes, as JSON."""
-        return {"buffer": self.buffer, "used": self.data.numel(), "pieces": [asdict(piece) for piece in self.pieces]}
+        pieces = [vars(piece) for piece in self.pieces]
+        return {"buffer": self.buffer, "used": self.data.numel(), "pieces": pieces}
 
     @classmethod
     def described(cls, description: dict[str, Any], buffers: Sequence[Tensor]) -> Bucket:
@@ -60,6 +62,7 @@ class Bucket:
         return cls(index, buffers[index][: description["used"]], pieces)
 
 
+@cache
 def dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
@@ -72,7 +75,7 @@ def dtype_of(name: str) -> torch.dtype:
 
 def as_bytes(tensor: Tensor) -> Tensor:
     """The tensor's bytes [n]; a view where it is contiguous."""
-    return tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
 
 
 def cast(stream: Iterable[tuple[str, Tensor]], dtype: torch.dtype | None) -> Iterator[tuple[str, Tensor]]:
@@ -106,7 +109,8 @@ def pack(
             if not pieces:
                 free(turn)
             taken = min(left, size - offset)
-            buffers[turn][offset : offset + taken].copy_(raw[start : start + taken], non_blocking=True)
+            part = raw if taken == raw.numel() else raw[start : start + taken]
+            buffers[turn][offset : offset + taken].copy_(part, non_blocking=True)
             pieces.append(Piece(name, dtype, shape, start, offset, taken, note[0] if note else {}))
             start, used = start + taken, offset + taken
             if start == raw.numel():
