@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -40,6 +41,13 @@ score = partial(compute_score, "code", sandbox=CONFIG)
 )
 def test_the_program_is_the_last_block(answer: str, program: str) -> None:
     assert program_of(answer) == program
+
+
+@pytest.mark.parametrize("filling", ["a", " ", "\t", "`", "```", "```a\n", "<think>"])
+def test_a_fence_that_is_none_takes_no_time(filling: str) -> None:
+    began = time.monotonic()
+    program_of(f"```{filling * 40_000}`")
+    assert time.monotonic() - began < 2
 
 
 HONEST = [

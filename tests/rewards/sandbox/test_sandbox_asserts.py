@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verl_core.rewards.sandbox.asserts import Call, call_of, only_imports, program_names
+from verl_core.rewards.sandbox.asserts import Call, call_of, judge_calls, only_imports, program_names
 from verl_core.rewards.sandbox.cases import calls_of, same_output
 from verl_core.rewards.sandbox.inside.plain import TooMuch, decode, encode
+from verl_core.rewards.sandbox.protocol import Limits, Outcome
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
 SCALARS |= st.complex_numbers(allow_nan=False)
@@ -95,6 +96,8 @@ def test_what_encode_does_not_write_is_an_error(data: Any) -> None:
         ("assert f(1) == 1 == 1", None),
         ("assert f(1) != 2", None),
         ("assert f(1)", None),
+        ("assert f(...) == 1", None),
+        ("assert f(1) == [...]", None),
         ("assert o.f(1) == 2", None),
         ("assert f(1) == g(1)", None),
         ("assert f(1) == 1\nassert f(2) == 2", None),
@@ -125,6 +128,19 @@ def test_with_an_entry_point_builtins_are_the_tests_own() -> None:
     check = "def check(candidate):\n    assert abs(candidate(1)) == 2\ncheck(candidate)"
     assert program_names([check], "f") == []
     assert program_names(["assert abs(candidate(1)) == helper(2)"], "f") == ["helper"]
+
+
+@pytest.mark.parametrize(
+    "line", [b'{"error": [%s]}' % (b"[" * 990 + b"]" * 990), b"[" * 10**5, b"\xff", b'{"value": [[]]}']
+)
+def test_whatever_a_program_says_of_itself_it_is_wrong(line: bytes) -> None:
+    class Says:
+        parallel = 1
+
+        def run(self, program: str, stdin: bytes, limits: Limits) -> Outcome:
+            return Outcome("ok", line + b"\n" + line + b"\n", "", 0, 0.1)
+
+    assert judge_calls(Says(), "", [Call("f", (1,), {}, 2)], Limits()).passed == [False]
 
 
 def test_a_setup_of_imports() -> None:

@@ -104,10 +104,14 @@ def call_of(test: str) -> Call | None:
                 if exact and not isinstance(expected, bool | None):
                     return None
                 values = {keyword.arg: ast.literal_eval(keyword.value) for keyword in keywords}
+                if None in values:  # **keywords
+                    return None
                 arguments = tuple(ast.literal_eval(arg) for arg in args)
+                call = Call(name, arguments, values, expected, exact)  # type: ignore[arg-type]
+                encode([call.request(), expected], _no_objects)
             except (ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
                 return None
-            return None if None in values else Call(name, arguments, values, expected, exact)  # type: ignore[arg-type]
+            return call
     return None
 
 
