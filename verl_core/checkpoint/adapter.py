@@ -22,13 +22,13 @@ WARMED_UP = "warmup"  # the folder of a run that holds its builtin model
 
 
 def gathered(tensors: Mapping[str, Tensor], keep: bool) -> dict[str, Tensor]:
-    """The whole tensors in host memory; called on all ranks, of which those with `keep` get them."""
+    """Copies of the whole tensors in host memory; called on all ranks, of which those with `keep` get them."""
     whole: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
         value = tensor.detach()
         value = value.full_tensor() if isinstance(value, DTensor) else value
         if keep:
-            whole[name] = value.cpu().contiguous()
+            whole[name] = value.to("cpu", copy=True).contiguous()
     return whole
 
 

@@ -5,14 +5,16 @@ import json
 import shutil
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
+from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -20,13 +22,14 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from verl_core.checkpoint.adapter import check_adapter, gathered, write_adapter
 from verl_core.checkpoint.manifest import write_text_durably
 from verl_core.checkpoint.shards import Shards
+from verl_core.checkpoint.staging import HostCopies, StagedFile, Stager
 from verl_core.checkpoint.store import NO_SPACE
 from verl_core.config.errors import RunError, UserError
 from verl_core.training.protocol import EngineState
 
 ENGINE = "engine.json"
 FORMAT = 1
-_FILE_BYTES = 2 << 30  # of whole tensors a file; the writer holds a file's share of this rank in host memory twice
+_FILE_BYTES = 2 << 30  # of whole tensors a file
 
 
 def state_bytes(state: EngineState) -> int:
@@ -34,30 +37,71 @@ def state_bytes(state: EngineState) -> int:
     return sum(part[name].nbytes for part in (state.weights, state.optimizer) for name in _shared(part))
 
 
-def save_role(folder: Path | str, state: EngineState, group: dist.ProcessGroup | None = None) -> None:
-    """Writes `state` below `folder` (a role's folder inside `CheckpointStore.begin`'s). Called on all ranks of `group`
-    (None: the default group, or this process alone when torch.distributed is not initialised).
+@dataclass(frozen=True)
+class StagedRole:
+    """What one rank has to write of a role. `whole_bytes`: of the role's tensors over all ranks."""
 
-    Tensors keep dtype and bytes; tensors that share memory (tied embeddings) are stored once; an adapter is written
-    whole, as peft's folder. Keys of `scalars` must be strings. Raises RunError when the disk is full, with the number
-    of bytes missing, for tensors that all ranks write on every one of them.
+    folder: Path
+    files: list[StagedFile]
+    whole_bytes: int
+    engine: str | None  # text of engine.json, on the first rank
+    adapter: tuple[Mapping[str, Any], dict[str, Tensor]] | None  # peft's configuration and tensors, there too
+
+    def write(self) -> None:
+        """Needs no other rank. Raises RunError, on a full disk with the number of bytes missing."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for file in self.files:
+                file.write()
+            if self.adapter is not None:
+                write_adapter(self.folder / "weights", *self.adapter)
+            if self.engine is not None:
+                write_text_durably(self.folder / ENGINE, self.engine)
+        except OSError as error:
+            raise _write_error(self.folder, self.whole_bytes, error) from error
+
+
+def stage_role(
+    folder: Path | str,
+    state: EngineState,
+    group: dist.ProcessGroup | None = None,
+    copies: HostCopies | None = None,
+) -> StagedRole:
+    """Takes this rank's share of `state` for `folder` (a role's folder inside `CheckpointStore.begin`'s), to be written
+    later. Called on all ranks of `group` (None: the default group, or this process alone when torch.distributed is not
+    initialised).
+
+    With `copies` the engine may go on when its device has been waited for; without, its tensors must stay as they are
+    until `write` has returned. Tensors keep dtype and bytes; tensors that share memory (tied embeddings)
+    are stored once; an adapter is stored whole, as peft's folder. Keys of `scalars` must be strings.
     """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    adapter = gathered(state.weights, keep=_rank(group) == 0) if state.adapter else {}
+    folder, first = Path(folder), _rank(group) == 0
+    weights = gathered(state.weights, keep=first) if state.adapter else {}
+    files: list[StagedFile] = []
     for part in ("optimizer",) if state.adapter else ("weights", "optimizer"):
         whole: dict[str, Tensor] = getattr(state, part)
         tensors = {name: whole[name].detach() for name in _ties(whole, group)}
         if tensors:
-            _write(folder / part, tensors, state, group)
-    if _rank(group) == 0:
-        engine = {"format": FORMAT, "world_size": _world_size(group), "scalars": state.scalars}
-        try:
-            if state.adapter:
-                write_adapter(folder / "weights", state.adapter, adapter)
-            write_text_durably(folder / ENGINE, json.dumps(engine, indent=1) + "\n")
-        except OSError as error:
-            raise _write_error(folder, state, error) from error
+            stager = Stager(folder / part, _file_numbers(tensors), copies)
+            try:
+                _quietly(dcp.save, tensors, storage_writer=stager, process_group=group)
+            except CheckpointException as failed:  # a BaseException that carries every rank's failure
+                raise next(iter(failed.failures.values()))[0] from failed
+            files += stager.files
+    engine = {"format": FORMAT, "world_size": _world_size(group), "scalars": state.scalars}
+    return StagedRole(
+        folder,
+        files,
+        state_bytes(state),
+        json.dumps(engine, indent=1) + "\n" if first else None,
+        (state.adapter, weights) if first and state.adapter else None,
+    )
+
+
+def save_role(folder: Path | str, state: EngineState, group: dist.ProcessGroup | None = None) -> None:
+    """Writes `state` below `folder` as `stage_role` describes. Called on all ranks of `group`, of which each returns
+    when its own share is on the disk. Raises RunError, as `StagedRole.write`."""
+    stage_role(folder, state, group).write()
 
 
 def load_role(folder: Path | str, like: EngineState, group: dist.ProcessGroup | None = None) -> EngineState:
@@ -88,29 +132,14 @@ def load_role(folder: Path | str, like: EngineState, group: dist.ProcessGroup | 
     return EngineState(weights, optimizer, engine["scalars"], like.adapter)
 
 
-def _write(folder: Path, tensors: dict[str, Tensor], state: EngineState, group: dist.ProcessGroup | None) -> None:
-    # One thread: torch 2.11's writer loses an error raised in its other threads, and with it the tensors.
-    writer = HuggingFaceStorageWriter(
-        str(folder), fqn_to_index_mapping=_file_numbers(tensors), save_distributed=True, thread_count=1
-    )
-    contiguous = {name: _contiguous(tensor) for name, tensor in tensors.items()}
-    try:
-        _quietly(dcp.save, contiguous, storage_writer=writer, process_group=group)
-    except CheckpointException as failed:  # a BaseException that carries every rank's failure
-        errors = [error for error, _ in failed.failures.values()]
-        full = [error for error in errors if isinstance(error, OSError)]
-        if full:
-            raise _write_error(folder.parent, state, full[0]) from failed
-        raise RunError(f"could not write {folder}: {errors[0]}") from failed
-
-
-def _write_error(folder: Path, state: EngineState, error: OSError) -> RunError:
+def _write_error(folder: Path, whole_bytes: int, error: OSError) -> RunError:
+    """What a person is told when `whole_bytes` cannot be written below `folder`."""
     if error.errno not in NO_SPACE:
         return RunError(f"could not write {folder}: {error.strerror or error}")
     written = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    missing = max(1, state_bytes(state) - written - shutil.disk_usage(folder).free)
+    missing = max(1, whole_bytes - written - shutil.disk_usage(folder).free)
     return RunError(
-        f"the disk of {folder} is full: {missing:,} of {state_bytes(state):,} bytes are missing; "
+        f"the disk of {folder} is full: {missing:,} of {whole_bytes:,} bytes are missing; "
         "earlier checkpoints are intact",
         "free some space, then go on with --resume",
     )
@@ -163,19 +192,6 @@ def _blank(stored: TensorStorageMetadata, parameter: Tensor | None, like: Engine
         return torch.zeros_like(parameter, dtype=dtype).detach()
     device = next(iter(like.weights.values())).device if like.weights else "cpu"
     return torch.zeros(stored.size, dtype=dtype, device=device)
-
-
-def _contiguous(tensor: Tensor) -> Tensor:
-    """safetensors stores only tensors that are contiguous; a column shard or a transposed weight is not."""
-    if not isinstance(tensor, DTensor):
-        return tensor.contiguous()
-    local = tensor.to_local()
-    if local.is_contiguous():
-        return tensor
-    stride = torch.empty(tensor.shape, device="meta").stride()
-    return DTensor.from_local(
-        local.contiguous(), tensor.device_mesh, tensor.placements, run_check=False, shape=tensor.shape, stride=stride
-    )
 
 
 def _file_numbers(tensors: Mapping[str, Tensor]) -> dict[str, int]:

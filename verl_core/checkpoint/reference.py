@@ -1,6 +1,7 @@
 """A reference that training renews: its weights stand in the checkpoint beside the roles', since no model folder has
 them."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from verl_core.checkpoint.distributed import load_role, save_role
@@ -10,10 +11,13 @@ REFERENCE = "ref"
 """Name of the snapshot, and of the folder."""
 
 
-def save_reference(folder: Path | str, engine: TrainEngine) -> None:
-    """Writes the engine's snapshot below `folder`, a checkpoint. Called on all ranks."""
+def save_reference(
+    folder: Path | str, engine: TrainEngine, save: Callable[[Path, EngineState], None] = save_role
+) -> None:
+    """Gives the engine's snapshot to `save`, with its folder below `folder`, a checkpoint; afterwards it may change.
+    Called on all ranks."""
     with engine.use(REFERENCE):
-        save_role(Path(folder) / REFERENCE, EngineState(dict(engine.named_shards())))
+        save(Path(folder) / REFERENCE, EngineState(dict(engine.named_shards())))
 
 
 def load_reference(folder: Path | str, engine: TrainEngine) -> bool:

@@ -7,9 +7,10 @@ files.
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
@@ -56,10 +57,11 @@ def write_file(
     tensors: list[TensorPlan],
     blocks: Callable[[TensorPlan], Iterator[Tensor]],
     progress: Callable[[int], None] | None = None,
+    metadata: Mapping[str, str] = MappingProxyType({"format": "pt"}),
 ) -> None:
-    """Writes one file durably; `blocks` gives the values of a tensor in order, in its planned dtype."""
+    """Writes one file durably; `blocks` gives the values of a tensor in order, in its planned dtype or as bytes."""
     ordered = sorted(tensors, key=lambda tensor: -tensor.dtype.itemsize)  # wide types first: every tensor stays aligned
-    header: dict[str, object] = {"__metadata__": {"format": "pt"}}
+    header: dict[str, object] = {"__metadata__": dict(metadata)}
     offset = 0
     for tensor in ordered:
         span = [offset, offset + tensor.bytes]

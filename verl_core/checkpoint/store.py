@@ -138,14 +138,20 @@ class CheckpointStore:
     def saving(self, step: int, need_bytes: int | None = None) -> Iterator[Path]:
         """`begin` on entry, `commit` on success, `abort` on an exception."""
         folder = self.begin(step, need_bytes)
-        try:
+        with self.clearing_up(step, need_bytes):
             yield folder
+        self.commit(step)
+
+    @contextmanager
+    def clearing_up(self, step: int, need_bytes: int | None = None) -> Iterator[None]:
+        """Around what is done between `begin` and `commit`: `abort` on an exception, worded when the disk raised it."""
+        try:
+            yield
         except BaseException as error:
             if isinstance(error, OSError) and error.errno in _DISK:
                 raise self._failed(step, error, need_bytes) from error
             self.abort(step)
             raise
-        self.commit(step)
 
     def latest(self) -> Path | None:
         """The newest checkpoint that is whole and undamaged, or None; each newer one is named in a warning with its

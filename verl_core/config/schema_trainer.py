@@ -35,6 +35,9 @@ class TrainerConfig:
     """Validate before the first step."""
     critic_warmup: int = 0
     """Steps in which only the critic is updated (>= 0)."""
+    async_save: bool = True
+    """Write checkpoints while training goes on, from a copy of each rank's share in host memory. Where that memory is
+    not free, and for the last checkpoint of a run, training waits."""
     max_ckpt_to_keep: int | None = None
     """Checkpoints kept, oldest removed first; null: all."""
     logger: list[Literal["console", "jsonl", "tensorboard", "wandb"]] = field(

@@ -107,8 +107,9 @@ class Role:
         """Size of the role's checkpoint."""
         return (await self.group.call("state_bytes", self.name))[0]
 
-    async def save(self, folder: str) -> None:
-        await self.group.call("save", self.name, folder)
+    async def save(self, folder: str, behind: bool = False) -> None:
+        """`behind`: leaves what it can to the ranks' `write_saved`."""
+        await self.group.call("save", self.name, folder, behind)
 
     async def load(self, folder: str) -> None:
         await self.group.call("load", self.name, folder)

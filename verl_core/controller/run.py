@@ -209,6 +209,7 @@ class Run:
         self.validator = self._validator(held_out) if held_out is not None else None
         store = CheckpointStore(self.run_dir / "checkpoints", c.trainer.max_ckpt_to_keep)
         self.saver = Saver(store, trained, loader, self.buffer, self.flow)
+        stack.push_async_callback(self.saver.close)
         resume_step = await self._restore(store, say)
 
         if self.generates:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,8 @@ from verl_core.controller.buffer import ReplayBuffer, Slot
 from verl_core.controller.flows import Flow
 from verl_core.controller.roles import Role
 from verl_core.data.loader import PromptLoader
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -27,24 +32,64 @@ class Progress:
 
 
 class Saver:
-    """Saves and restores everything a run needs to continue as if it had never stopped."""
+    """Saves and restores everything a run needs to continue as if it had never stopped.
+
+    A save that is left `behind` is taken at the end of a step and written while the next ones are trained; the next
+    save, `finish` and `close` wait for it. What went wrong meanwhile is raised by these and by `check`.
+    """
 
     def __init__(
         self, store: CheckpointStore, roles: list[Role], loader: PromptLoader, buffer: ReplayBuffer, flow: Flow
     ):
         self.store, self.roles, self.loader, self.buffer, self.flow = store, roles, loader, buffer, flow
         self.saved_step = 0  # step of the newest checkpoint; a run that has taken no step has nothing to save
+        self._writing: asyncio.Task[None] | None = None
 
-    async def save(self, progress: Progress) -> None:
-        need = sum([await role.state_bytes() for role in self.roles])
-        with self.store.saving(progress.step, need) as folder:
+    async def save(self, progress: Progress, behind: bool = False) -> None:
+        await self.finish()
+        step, need = progress.step, sum([await role.state_bytes() for role in self.roles])
+        folder = self.store.begin(step, need)
+        with self.store.clearing_up(step, need):
             for role in self.roles:
-                await role.save(str(folder))
+                await role.save(str(folder), behind)
             _write(folder / "trainer.json", progress.state() | self.flow.state())
             _write(folder / "loader.json", self.loader.state())
             (folder / "buffer").mkdir()
             _write(folder / "buffer" / "groups.json", self.buffer.state())
-        self.saved_step = progress.step
+        self.saved_step = step
+        self._writing = asyncio.create_task(self._complete(step, need))
+        if not behind:
+            await self.finish()
+
+    async def _complete(self, step: int, need: int) -> None:
+        began = time.perf_counter()
+        groups = {id(role.group): role.group for role in self.roles}.values()
+        with self.store.clearing_up(step, need):
+            written = [g.one(rank, "write_saved", aside=True) for g in groups for rank in range(g.size)]
+            for failed in await asyncio.gather(*written, return_exceptions=True):  # none writes any more
+                if isinstance(failed, BaseException):
+                    raise failed
+        await asyncio.to_thread(self.store.commit, step)
+        log.info("the checkpoint of step %d was written in %.1f s", step, time.perf_counter() - began)
+
+    def check(self) -> None:
+        """Raises what went wrong with a save that is over."""
+        if self._writing is not None and self._writing.done():
+            done, self._writing = self._writing, None
+            done.result()
+
+    async def finish(self) -> None:
+        """Waits for the save that is being written."""
+        if self._writing is not None:
+            await asyncio.wait([self._writing])
+            self.check()
+
+    async def close(self) -> None:
+        """`finish` for a run that failed for another reason, which is the one to raise."""
+        try:
+            await self.finish()
+        except Exception as error:
+            log.warning("%s", error)
 
     async def load(self, folder: Path, progress: Progress) -> list[Slot]:
         """Restores all of it; returns the slots whose generation had been started and must be started again. Raises

@@ -49,15 +49,18 @@ async def train(run: Run) -> None:
             metrics |= await validate(run)
         # Logged before it is saved: a run killed in between goes on from an older step and writes this line again.
         await run.log(metrics, batch)
+        run.saver.check()
         if due(c.trainer.save_freq, step, last):
-            await save(run)
+            await save(run, behind=c.trainer.async_save and not last)
     if run.stop_requested and run.saver.saved_step != progress.step:
         await save(run)
+    with timer.phase("save_checkpoint"):
+        await run.saver.finish()
 
 
-async def save(run: Run) -> None:
+async def save(run: Run, behind: bool = False) -> None:
     with run.timer.phase("save_checkpoint"):
-        await run.saver.save(run.progress)
+        await run.saver.save(run.progress, behind)
 
 
 def due(every: int, step: int, last: bool) -> bool:

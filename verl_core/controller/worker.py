@@ -6,11 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar
 
 from verl_core.algorithms.loss import Loss, Need, Totals
@@ -18,6 +20,7 @@ from verl_core.batch import Batch
 from verl_core.checkpoint.distributed import load_role, save_role, state_bytes
 from verl_core.checkpoint.huggingface import save_huggingface_files
 from verl_core.checkpoint.reference import REFERENCE, load_reference, save_reference
+from verl_core.checkpoint.unwritten import Unwritten
 from verl_core.config.effective import learner, uses_reference
 from verl_core.config.errors import MachineError
 from verl_core.config.model_roles import (
@@ -62,6 +65,7 @@ class Worker:
         self.model_folder = model_folder
         self.engines: dict[str, FsdpEngine] = {}
         self.renewed: set[str] = set()  # roles whose reference is no longer the model they began with
+        self.unwritten = Unwritten(min(world, max(pool.gpus for pool in config.cluster.pools.values())))
         self.seat: Seat | None = None
         self.span: Span  # of a rank that has, or shares, a rollout engine
         self.courier: Courier | None = None
@@ -283,21 +287,30 @@ class Worker:
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
-    def save(self, role: str, folder: str) -> None:
-        """This rank's share of <folder>/<role>; rank 0 adds the Hugging Face files that make it a model."""
-        target = Path(folder) / role
+    def save(self, role: str, folder: str, behind: bool = False) -> None:
+        """This rank's share of <folder>/<role>: written, or (`behind`) taken, for `write_saved`."""
+        take = self.unwritten.take if behind else save_role
         with self.phases.phase(CHECKPOINT), self._resident(role, with_optimizer=True) as engine:
-            save_role(target, engine.state())
+            take(Path(folder) / role, engine.state())
             if role in self.renewed:
-                save_reference(folder, engine)
-            if self.rank == 0:
-                save_huggingface_files(
-                    target,
-                    self.model_folder,
-                    config=engine.model.config,
-                    tokenizer=load_tokenizer(self.config.model, self.model_folder),
-                    code=self.config.model.trust_remote_code,
-                )
+                save_reference(folder, engine, take)
+            self.platform.synchronize()  # copies to pinned memory
+        if self.rank == 0:
+            self.unwritten.later(partial(self._save_huggingface_files, Path(folder) / role, engine.model.config))
+
+    def write_saved(self) -> None:
+        """Writes what `save` has left to it. May run while the rank trains: it needs no device and no other rank."""
+        self.unwritten.write()
+
+    def _save_huggingface_files(self, folder: Path, config: PreTrainedConfig) -> None:
+        """What makes a role's weights a model."""
+        save_huggingface_files(
+            folder,
+            self.model_folder,
+            config=config,
+            tokenizer=load_tokenizer(self.config.model, self.model_folder),
+            code=self.config.model.trust_remote_code,
+        )
 
     def load(self, role: str, folder: str) -> None:
         with self.phases.phase(CHECKPOINT), self._resident(role, with_optimizer=True) as engine:

@@ -8,7 +8,7 @@ from verl_core.planning.system import System
 PROCESS = 2.5e9  # of Python, torch and CUDA in a rank's process, and in an engine's
 PINNED = 2  # at most, of what is asked for: torch pins host memory in powers of two (CachingHostAllocator, torch 2.11)
 SCORER = 0.1e9  # a scorer process
-CHECKPOINT_FILE = 2 * (2 << 30)  # a rank's share of the file it writes, twice: _FILE_BYTES of verl_core/checkpoint
+CHECKPOINT_BLOCK = 64 << 20  # of a tensor that goes from a GPU to a file: SLAB_BYTES of verl_core/checkpoint
 
 
 def host_of_pool(system: System, pool: str, stage_of: dict[str, Stage]) -> float:
@@ -34,7 +34,8 @@ def host_of_pool(system: System, pool: str, stage_of: dict[str, Stage]) -> float
             # the snapshot, or the present weights while it is used
             per_gpu += (1 if system.gpu.is_cpu else PINNED) * memory.parameters(role, stage)
     reading = max((role.stored_bytes for role in roles if not role.mesh.megatron), default=0.0)
-    writing = gpus * max((_written(role, stage_of[role.name]) for role in roles if role.trained), default=0.0)
+    written = sum(_written(role, stage_of[role.name]) for role in roles if role.trained)
+    writing = gpus * (written if c.trainer.async_save else min(CHECKPOINT_BLOCK, written))
     return gpus * per_gpu + max(reading, writing) + SCORER * c.reward.num_workers * (system.actor in roles)
 
 
@@ -49,4 +50,4 @@ def checkpoint_bytes(role: Role) -> float:
 
 
 def _written(role: Role, stage: Stage) -> float:
-    return min(CHECKPOINT_FILE, memory.saved_parameters(role, stage) + memory.optimizer(role, stage))
+    return memory.saved_parameters(role, stage) + memory.optimizer(role, stage)

@@ -9,6 +9,7 @@ from pathlib import Path
 from rlx import ui
 from rlx.checkup.finding import Finding, Subject
 from rlx.env import lockfile
+from verl_core.planning.host_memory import container_limit, machine_memory
 
 LEAST_MEMORY = 4_000_000_000
 """Bytes. torch, transformers and the scorers of one rank take about 2 GB beside the model."""
@@ -20,7 +21,7 @@ FEWEST_PROCESSES = 4096
 
 def memory(subject: Subject, root: Path = Path("/")) -> Iterator[Finding]:
     """Host memory: the machine's, or a container's limit when that is less; `root` holds proc and sys."""
-    total = _machine_memory(root)
+    total = machine_memory(root)
     limit = container_limit(root)
     if total is None:
         return
@@ -31,39 +32,6 @@ def memory(subject: Subject, root: Path = Path("/")) -> Iterator[Finding]:
         yield Finding("memory", "warn", f"{told}, {ui.size(LEAST_MEMORY)} are advisable", fix)
     else:
         yield Finding("memory", "ok", told)
-
-
-def _machine_memory(root: Path) -> int | None:
-    """Bytes, None where there is no /proc."""
-    try:
-        lines = (root / "proc/meminfo").read_text().splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemTotal:")), None)
-
-
-def container_limit(root: Path = Path("/")) -> int | None:
-    """The least memory limit of this process's control groups, bytes, None for none: cgroup v2, else v1."""
-    try:
-        group = (root / "proc/self/cgroup").read_text()
-    except OSError:
-        return None
-    unified = next((line[3:] for line in group.splitlines() if line.startswith("0::")), "/").strip("/")
-    top = root / "sys/fs/cgroup"
-    files = [
-        folder / "memory.max" for folder in (top / unified, *(top / unified).parents) if folder.is_relative_to(top)
-    ]
-    limits = [_number(file) for file in (*files, top / "memory/memory.limit_in_bytes")]
-    return min((limit for limit in limits if limit is not None), default=None)
-
-
-def _number(file: Path) -> int | None:
-    """The file's number; None when it is absent or says `max`."""
-    try:
-        text = file.read_text().strip()
-    except OSError:
-        return None
-    return int(text) if text.isdecimal() else None
 
 
 def ulimits(subject: Subject) -> Iterator[Finding]:

@@ -1,0 +1,71 @@
+"""What a rank has taken of a checkpoint and not yet written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from torch.distributed.tensor import DTensor
+
+from verl_core.checkpoint.distributed import stage_role
+from verl_core.checkpoint.staging import HostCopies
+from verl_core.planning.host_memory import free_memory
+from verl_core.training.protocol import EngineState
+
+log = logging.getLogger(__name__)
+
+MOST = 0.8
+"""Share of the free memory that the copies on a machine may take."""
+
+
+class Unwritten:
+    """This rank's shares of the checkpoint in progress: copies of them, which `write` brings to the disk in another
+    thread while the engine goes on. `ranks_here`: how many share this machine's memory."""
+
+    def __init__(self, ranks_here: int = 1):
+        self.ranks_here = ranks_here
+        self.copies = HostCopies()
+        self._later: list[Callable[[], None]] = []
+
+    def take(self, folder: Path, state: EngineState) -> None:
+        """`stage_role`, for later; where memory has no room for a copy, the share is written before this returns.
+        Called on all ranks."""
+        copies = self.copies if self._has_room(_share_bytes(state)) else None
+        share = stage_role(folder, state, copies=copies)
+        if copies is None:
+            share.write()
+        else:
+            self.later(share.write)
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Adds what `write` is to do."""
+        self._later.append(work)
+
+    def write(self) -> None:
+        """Needs no other rank. Raises what writing raises; then the rest is dropped."""
+        try:
+            for work in self._later:
+                work()
+        finally:
+            self._later.clear()
+            self.copies.clear()
+
+    def _has_room(self, share: int) -> bool:
+        more = max(0, self.copies.used + share - self.copies.bytes)
+        free = free_memory()
+        if free is None or more * self.ranks_here <= MOST * free:
+            return True
+        log.warning(
+            "training waits while a checkpoint is written: a copy of what each of the %d ranks here writes would take "
+            "%.1f of the %.1f GB of host memory that are free",
+            self.ranks_here,
+            more * self.ranks_here / 1e9,
+            free / 1e9,
+        )
+        return False
+
+
+def _share_bytes(state: EngineState) -> int:
+    tensors = [*state.weights.values(), *state.optimizer.values()]
+    return sum((t.to_local() if isinstance(t, DTensor) else t).nbytes for t in tensors)
