@@ -4,8 +4,8 @@
 
 DATA is a file or a folder; of a folder both splits are read. Prints one JSON line. Both sides keep the same rows, or
 the program ends with 1. `rows_per_s` is of the median of `--runs` filterings of rows that are read already: the chat
-template on all, the tokenizer on those that are not short by their bytes. `naive_rows_per_s` renders and tokenises one
-prompt at a time, without threads.
+template on all, the tokenizer on those that are not short by their bytes, which are `tokenised`. `naive_rows_per_s`
+renders and tokenises one prompt at a time, without threads.
 """
 
 import argparse
@@ -22,14 +22,14 @@ from verl_core.data.dataset import PromptDataset
 
 
 class Timed(PromptDataset):
-    """Knows how long its filter took."""
+    """Knows how long its filter took, and how many prompts were tokenised for it."""
 
-    seconds = 0.0
+    seconds, tokenised = 0.0, 0
 
     def _filter_overlong(self) -> None:
         began = time.perf_counter()
         super()._filter_overlong()
-        self.seconds = time.perf_counter() - began
+        self.seconds, self.tokenised = time.perf_counter() - began, len(self._ids)
 
 
 def one_by_one(dataset: PromptDataset, limit: int) -> tuple[float, list[int]]:
@@ -52,7 +52,7 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=5)
     args = parser.parse_args()
     tokenizer = AutoTokenizer.from_pretrained(args.model)
-    rows, ours, naive, same = 0, [0.0] * args.runs, 0.0, True
+    rows, tokenised, ours, naive, same = 0, 0, [0.0] * args.runs, 0.0, True
     for split in ("train", "val"):
         every = PromptDataset(args.data, DataConfig(truncation="left"), tokenizer, split, 0)
         took, expected = one_by_one(every, args.limit)
@@ -62,11 +62,13 @@ def main() -> int:
             kept = Timed(args.data, filtering, tokenizer, split, 0)
             ours[run] += kept.seconds
             same = same and kept.indexes == expected
+        tokenised += kept.tokenised
     ours_s = statistics.median(ours)
     line = {
         "rows": rows,
         "kept_rows_equal": same,
         "max_prompt_length": args.limit,
+        "tokenised": tokenised,
         "rows_per_s": round(rows / ours_s),
         "seconds": [round(s, 3) for s in ours],
         "naive_rows_per_s": round(rows / naive),

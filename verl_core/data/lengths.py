@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import unicodedata
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from typing import Any
 SWITCH = "TOKENIZERS_PARALLELISM"
 _APART = re.compile(r"<[^<>]+>")
 NFC_GROWTH = 3  # most that a text grows in UTF-8 when it is brought to the form NFC (Unicode FAQ on normalization)
+KNOWN = 256  # stretches of text whose tokens are remembered
 
 
 def fit_proof(tokenizer: Any) -> Callable[[str, int], bool] | None:
@@ -22,7 +24,8 @@ def fit_proof(tokenizer: Any) -> Callable[[str, int], bool] | None:
     It holds for byte-level BPE (GPT-2, Llama 3, Qwen and most others since): every token stands for one byte or more of
     the text as it is normalised, and whatever is cut out of it as an added token is one token for one character or
     more. Bytes are only added by a normaliser, which may be none or NFC, and by a space before the text. Pre-tokenisers
-    that cut add none. Added tokens such as `<|im_end|>` are cut out first, wherever they stand, and count one each.
+    that cut add none. Added tokens such as `<|im_end|>` are cut out first, wherever they stand, and count one each. What
+    stands between them is tokenised apart, so of stretches that texts share (a system message) tokens are counted.
     """
     if not (getattr(tokenizer, "is_fast", False) and type(tokenizer).__module__.startswith("transformers.")):
         return None  # code of a checkpoint's own may do anything
@@ -34,18 +37,23 @@ def fit_proof(tokenizer: Any) -> Callable[[str, int], bool] | None:
     normaliser = _description(backend.normalizer)
     if normaliser is not None and normaliser["type"] != "NFC":
         return None
-    growth, added = 1 if normaliser is None else NFC_GROWTH, _added_tokens(tokenizer)
+    added, normalises = _added_tokens(tokenizer), normaliser is not None
 
     def most(text: str) -> int:
-        return len(text) if text.isascii() else growth * len(text.encode("utf-8", "surrogatepass"))
+        if text.isascii():
+            return len(text)
+        growth = NFC_GROWTH if normalises and not unicodedata.is_normalized("NFC", text) else 1
+        return growth * len(text.encode("utf-8", "surrogatepass"))
+
+    stretches = _Stretches(tokenizer, most)
 
     def fits(text: str, limit: int) -> bool:
         if most(text) <= limit:
             return True
         if added is None:
             return False
-        rest, cut = added.subn("", text)
-        return cut + most(rest) <= limit
+        apart = added.split(text)
+        return len(apart) - 1 + stretches.most(apart) <= limit
 
     return fits
 
@@ -73,6 +81,23 @@ def truncate(ids: array[int], limit: int, mode: str) -> array[int]:
         return ids[:limit]
     head = limit // 2
     return ids[:head] + ids[len(ids) - (limit - head) :]
+
+
+class _Stretches:
+    """Bounds on the tokens of stretches of text: exact ones of those that the text before had, too."""
+
+    def __init__(self, tokenizer: Any, most: Callable[[str], int]):
+        self._tokenizer, self._most = tokenizer, most
+        self._known: dict[str, int] = {}
+        self._before: set[str] = set()
+
+    def most(self, stretches: list[str]) -> int:
+        """At most so many tokens have the stretches of one text together."""
+        for shared in self._before.intersection(stretches) - self._known.keys():
+            if len(self._known) < KNOWN:
+                self._known[shared] = len(self._tokenizer(shared, add_special_tokens=False)["input_ids"])
+        self._before = set(stretches)
+        return sum(self._known[s] if s in self._known else self._most(s) for s in stretches)
 
 
 def _added_tokens(tokenizer: Any) -> re.Pattern[str] | None:
