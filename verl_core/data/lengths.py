@@ -24,8 +24,8 @@ def fit_proof(tokenizer: Any) -> Callable[[str, int], bool] | None:
     It holds for byte-level BPE (GPT-2, Llama 3, Qwen and most others since): every token stands for one byte or more of
     the text as it is normalised, and whatever is cut out of it as an added token is one token for one character or
     more. Bytes are only added by a normaliser, which may be none or NFC, and by a space before the text. Pre-tokenisers
-    that cut add none. Added tokens such as `<|im_end|>` are cut out first, wherever they stand, and count one each. What
-    stands between them is tokenised apart, so of stretches that texts share (a system message) tokens are counted.
+    that cut add none. Added tokens such as `<|im_end|>` are cut out first, wherever they stand, and count one each.
+    What stands between them is tokenised apart, so of stretches that texts share (a system message) tokens are counted.
     """
     if not (getattr(tokenizer, "is_fast", False) and type(tokenizer).__module__.startswith("transformers.")):
         return None  # code of a checkpoint's own may do anything
