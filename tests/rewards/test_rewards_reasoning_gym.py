@@ -36,6 +36,32 @@ def test_a_row_without_its_entry_is_at_fault():
             compute_score("reasoning_gym/gcd", "<answer>1</answer>", "1", extra)
 
 
+def reward(task, numbers, answer, **metadata):
+    entry = {"question": "", "answer": "", "metadata": {"numbers": numbers, **metadata}}
+    kept = {"reasoning_gym": json.dumps({"settings": {}, "entry": packed(entry)})}
+    return compute_score(f"reasoning_gym/{task}", f"<answer>{answer}</answer>", "", kept)["score"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "score"),
+    [
+        ("8*4 - 10 + 2", 1.0),
+        ("2 - 10 + 4*8 = 24", 1.0),
+        ("6*4*1*1", 0.0),  # numbers of no problem, which the library pays for every one
+        ("sin(8*pi) + sin(4*pi) + sin(10*pi) + sin(2*pi)" + " + pi/pi" * 24, 0.0),
+        ("8*4 - 10 + 2 + x/x - y/y", 0.0),
+        ("", 0.0),
+    ],
+)
+def test_given_numbers_make_the_value_and_nothing_else_does(answer, score):
+    assert reward("puzzle24", [8, 4, 10, 2], answer) == score
+    assert reward("countdown", [8, 4, 10, 2], answer, target=24) == score
+
+
+def test_a_value_that_is_cut_off_is_not_the_target():
+    assert reward("puzzle24", [7, 7, 2, 1], "7*7/2*1") == 0.0
+
+
 def test_the_absent_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "reasoning_gym", None)
     disarm.cache_clear()

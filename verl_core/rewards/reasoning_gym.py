@@ -4,12 +4,16 @@ what is replaced."""
 import json
 from typing import Any
 
+from verl_core.rewards import countdown
 from verl_core.rewards.final_answer import after_thinking, last_line, tagged
 from verl_core.rewards.reasoning_gym_tasks import PREFIX, disarm, unpacked, verifier
 from verl_core.rewards.verdict import UnusableGold
 
 _COMPARED = frozenset(["game_of_life_halting"])
 """Tasks whose verifier takes any text for right (it compares `bool(answer)`): the answer has to be theirs."""
+_GIVEN_NUMBERS = frozenset(["countdown", "puzzle24"])
+"""Tasks whose verifier takes what is wrong for right: other numbers than the problem's, 24.5 for 24, and `pi/pi` beside
+the given numbers. The rule `countdown` judges them."""
 
 
 def compute_score(
@@ -47,6 +51,11 @@ def warm_up() -> None:
 
 def _verified(task: str, settings: str, answer: str, entry: dict[str, Any]) -> tuple[float, str]:
     """The score and why. A verifier that an answer makes raise has not been given what it asked for."""
+    if task in _GIVEN_NUMBERS:
+        problem = entry.get("metadata", {})
+        gold = {"target": problem.get("target", 24), "numbers": problem.get("numbers")}
+        verdict = countdown.compute_score("", f"<answer>{answer}</answer>", gold)
+        return verdict["score"], verdict["reason"] if answer else "no answer found"
     dataset = verifier(task, settings)
     if task in _COMPARED:
         score = float(answer.casefold() == entry["answer"].casefold())
