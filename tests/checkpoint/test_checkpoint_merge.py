@@ -16,6 +16,7 @@ from verl_core.checkpoint import CheckpointStore, save_huggingface_files, save_r
 from verl_core.checkpoint.merge import check_contents, merge, plan_merge
 from verl_core.checkpoint.safetensors_stream import TensorPlan, file_plan, write_file
 from verl_core.checkpoint.shards import Shards
+from verl_core.checkpoint.weights import blocks
 from verl_core.config.errors import RunError, UserError
 from verl_core.training.protocol import EngineState
 
@@ -216,7 +217,7 @@ def test_disk_full_half_way_leaves_no_target(small_disk, tmp_path, monkeypatch):
 def test_blocks_join_to_the_tensor(two_ranks_run, block_bytes):
     shards = Shards(run_of(two_ranks_run, False, torch.bfloat16) / "checkpoints/global_step_3/actor/weights")
     for name, tensor in tiny_model(False, torch.bfloat16).state_dict().items():
-        assert torch.equal(torch.cat(list(shards.blocks(name, block_bytes))), tensor), name
+        assert torch.equal(torch.cat(list(blocks(shards, name, block_bytes))), tensor), name
 
 
 @settings(max_examples=40, deadline=None)

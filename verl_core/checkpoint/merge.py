@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from safetensors import safe_open
-
 from verl_core.checkpoint.adapter import base_folder
-from verl_core.checkpoint.find import find_checkpoint
+from verl_core.checkpoint.find import find_checkpoint, survey
+from verl_core.checkpoint.foreign.recognise import looked_for, recognise
+from verl_core.checkpoint.foreign.source import SourceOptions
 from verl_core.checkpoint.huggingface import FOLDER
-from verl_core.checkpoint.manifest import Manifest, content_faults, fsync, read_manifest
-from verl_core.checkpoint.merge_adapter import AdapterAlone, FoldedModel
+from verl_core.checkpoint.manifest import MANIFEST, Manifest, content_faults, fsync, read_manifest
+from verl_core.checkpoint.merge_adapter import AdapterAlone, FoldedModel, TrainedAdapter
 from verl_core.checkpoint.merge_content import Content, Dtype, main_dtype
+from verl_core.checkpoint.merge_foreign import foreign_content
+from verl_core.checkpoint.merge_verify import Verify, require_changed, verify
 from verl_core.checkpoint.merge_whole import WholeModel
+from verl_core.checkpoint.model_folder import ModelFolder
 from verl_core.checkpoint.safetensors_stream import MAX_FILE_BYTES, TensorPlan, write_file, write_index
+from verl_core.checkpoint.shards import Shards
 from verl_core.config.errors import RunError, UserError
 from verl_core.models.adapter_folder import is_adapter
+from verl_core.models.pretrained import resolve
 
 Lora = Literal["fold", "adapter"]
 Progress = Callable[[int], None]  # told the bytes done since the last call
@@ -30,10 +36,16 @@ class MergePlan:
     """A merge that was checked against the architecture and can be carried out."""
 
     checkpoint: Path
-    manifest: Manifest
+    step: int | None
     role: str
     out: Path
     content: Content
+    manifest: Manifest | None = None
+    """Of a checkpoint that rlx wrote."""
+    base: Path | None = None
+    """The model that training started from, where a user names it: one equal to it is refused."""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """What to report of a foreign source."""
 
     @property
     def tensors(self) -> list[TensorPlan]:
@@ -46,6 +58,8 @@ class MergePlan:
     @property
     def checked_bytes(self) -> int:
         """Bytes that `check_contents` reads."""
+        if self.manifest is None:
+            return 0
         return sum(piece.bytes for _, piece in self.manifest.below(_needed_parts(self.role)))
 
     def report(self) -> dict[str, Any]:
@@ -55,58 +69,80 @@ class MergePlan:
             "tensors": len(self.tensors),
             "bytes": self.bytes,
             "dtype": str(main_dtype(self.tensors)).removeprefix("torch."),
-            "step": self.manifest.step,
+            "step": self.step,
             "role": self.role,
             **self.content.report(),
+            **self.extra,
         }
 
 
 def plan_merge(
-    source: Path | str, out: Path | str, dtype: Dtype = "keep", role: str = "actor", lora: Lora = "fold"
+    source: Path | str,
+    out: Path | str,
+    dtype: Dtype = "keep",
+    role: str = "actor",
+    lora: Lora = "fold",
+    base: str | None = None,
+    lora_alpha: float | None = None,
+    allow_unchanged: bool = False,
 ) -> MergePlan:
-    """Finds the checkpoint (see `find_checkpoint`), checks target, pieces and tensors. Nothing is written. Where the
-    role trained an adapter, `lora` says what becomes of it: folded into its base, or a folder of its own.
+    """Finds the checkpoint, checks target, pieces and tensors. Nothing is written.
+
+    Args:
+        source: see `find_checkpoint`, or a checkpoint that another program wrote, see `recognise`.
+        out: folder to make.
+        dtype: what to write.
+        role: whose weights.
+        lora: what becomes of an adapter: folded into its base, or a folder of its own.
+        base: folder or hub name of the model that training started from.
+        lora_alpha: of a foreign adapter that does not tell it.
+        allow_unchanged: whether a model equal to its base is no error.
 
     Raises UserError naming what is wrong: a target that holds something, a missing or cut file, a role that was not
     trained, tensors that are missing, unknown or of another shape than the architecture's, an adapter that is asked for
     and absent, or whose base is.
     """
-    out = Path(out).expanduser()
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} exists and is not empty", "choose another --out, or remove it")
-    checkpoint = find_checkpoint(source, parts=_needed_parts(role))
+    out, source = Path(out).expanduser(), Path(source).expanduser()
+    _check_target(out)
+    below = resolve(base) if base else None
+    compared = None if allow_unchanged else below
+    foreign = None
+    if source.is_dir() and not _is_own(source):
+        foreign = recognise(source, SourceOptions(role, lora_alpha, below))
+    if foreign is not None:
+        content = foreign_content(foreign, dtype, lora, below, allow_unchanged)
+        told = {"source": foreign.describe()}
+        return MergePlan(foreign.folder, foreign.step, foreign.role, out, content, base=compared, extra=told)
+    checkpoint = _own(source, role)
     manifest = read_manifest(checkpoint)
     if role not in manifest.roles:
         raise UserError(
             f"{checkpoint} has no role {role!r}, it has {', '.join(sorted(manifest.roles)) or 'none'}",
             f"use --role {sorted(manifest.roles)[0]}" if manifest.roles else None,
         )
-    return MergePlan(checkpoint, manifest, role, out, _content(checkpoint, role, dtype, lora))
-
-
-def _content(checkpoint: Path, role: str, dtype: Dtype, lora: Lora) -> Content:
-    folder = checkpoint / role
-    if not is_adapter(folder / "weights"):
-        if lora == "adapter":
-            raise UserError(
-                f"{folder} holds a whole model and no adapter", "leave --lora out, or name a run with model.lora_rank"
-            )
-        return WholeModel(folder, role, dtype)
-    if lora == "adapter":
-        return AdapterAlone(folder, dtype)
-    return FoldedModel(folder, base_folder(checkpoint, role), role, dtype)
+    content = _content(checkpoint, role, dtype, lora, below, allow_unchanged)
+    return MergePlan(checkpoint, manifest.step, role, out, content, manifest, compared)
 
 
 def check_contents(plan: MergePlan, progress: Progress | None = None) -> None:
-    """Reads what will be merged and compares checksums. Raises UserError naming every damaged piece."""
+    """Reads what will be merged and compares checksums, where the checkpoint has some. Raises UserError naming every
+    damaged piece."""
+    if plan.manifest is None:
+        return
     if damaged := content_faults(plan.checkpoint, plan.manifest, _needed_parts(plan.role), progress):
         raise UserError(f"{plan.checkpoint}: " + "; ".join(damaged), "choose another step of the run")
 
 
-def merge(plan: MergePlan, progress: Progress | None = None, max_file_bytes: int = MAX_FILE_BYTES) -> None:
-    """Writes the folder under a temporary name, reads its headers back, and moves it to its place.
+def merge(
+    plan: MergePlan,
+    progress: Progress | None = None,
+    max_file_bytes: int = MAX_FILE_BYTES,
+    how: Verify = "tensors",
+) -> None:
+    """Writes the folder under a temporary name, reads it back as `how` says, and moves it to its place.
 
-    Raises RunError when the disk has too little room; the target then does not exist.
+    Raises RunError when the disk has too little room or what was written differs, UserError when it equals its base;
+    the target then does not exist.
     """
     out = plan.out
     temporary = out.with_name(f".{out.name}.partial")
@@ -116,7 +152,9 @@ def merge(plan: MergePlan, progress: Progress | None = None, max_file_bytes: int
         _check_space(plan)
         temporary.mkdir()
         _write(plan, temporary, max_file_bytes, progress)
-        _read_back(plan, temporary)
+        verify(plan.content, temporary, how)
+        if plan.base is not None:
+            require_changed(temporary, plan.base)
         if out.is_dir():
             out.rmdir()
         temporary.rename(out)
@@ -129,6 +167,51 @@ def merge(plan: MergePlan, progress: Progress | None = None, max_file_bytes: int
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def _check_target(out: Path) -> None:
+    """Raises UserError for a target that something is in the way of."""
+    if out.is_symlink():
+        raise UserError(f"{out} is a link", "choose another --out, or name the folder that the link is to")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise UserError(f"{out} exists and is not empty", "choose another --out, or remove it")
+    parent = next(path for path in out.absolute().parents if path.exists())
+    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
+        raise UserError(f"{out} cannot be made: {parent} is not a folder that can be written", "choose another --out")
+
+
+def _is_own(source: Path) -> bool:
+    """Whether rlx wrote a checkpoint there, whole or not."""
+    folder = source / "checkpoints" if (source / "checkpoints").is_dir() else source
+    return (source / MANIFEST).is_file() or any(folder.glob(f"global_step_*/{MANIFEST}"))
+
+
+def _own(source: Path, role: str) -> Path:
+    try:
+        return find_checkpoint(source, parts=_needed_parts(role))
+    except UserError as error:
+        if _is_own(source) or survey(source)[1]:
+            raise
+        also = f"of another program's, this is looked for: {looked_for()}"
+        raise UserError(error.message, f"{error.hint}; {also}" if error.hint else also) from None
+
+
+def _content(
+    checkpoint: Path, role: str, dtype: Dtype, lora: Lora, base: Path | None, allow_unchanged: bool
+) -> Content:
+    folder = checkpoint / role
+    if not is_adapter(folder / "weights"):
+        if lora == "adapter":
+            raise UserError(
+                f"{folder} holds a whole model and no adapter", "leave --lora out, or name a run with model.lora_rank"
+            )
+        return WholeModel(Shards(folder / "weights"), folder / FOLDER, role, dtype, folder)
+    adapter = TrainedAdapter.read(folder)
+    if lora == "adapter":
+        return AdapterAlone(adapter, dtype)
+    below = base or base_folder(checkpoint, role)
+    weights = ModelFolder(below)
+    return FoldedModel(adapter, weights, weights.names, below, role, dtype, allow_unchanged)
 
 
 def _needed_parts(role: str) -> tuple[str, str]:
@@ -154,12 +237,3 @@ def _write(plan: MergePlan, folder: Path, max_file_bytes: int, progress: Progres
         if path.is_file():
             fsync(path)
     fsync(folder)
-
-
-def _read_back(plan: MergePlan, folder: Path) -> None:
-    written: dict[str, list[int]] = {}
-    for path in folder.glob("*.safetensors"):
-        with safe_open(path, framework="pt") as file:
-            written |= {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118
-    if written != {tensor.name: list(tensor.shape) for tensor in plan.tensors}:
-        raise RunError(f"{plan.out}: what was written does not read back as planned")

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
-from collections.abc import Iterator
-from functools import cached_property
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -18,79 +16,113 @@ from verl_core.checkpoint.huggingface import FOLDER, copy_tokenizer
 from verl_core.checkpoint.merge_content import BLOCK_BYTES, Dtype, cast, main_dtype
 from verl_core.checkpoint.merge_whole import architecture, write_model_files
 from verl_core.checkpoint.safetensors_stream import TensorPlan, file_plan
+from verl_core.checkpoint.weights import Weights, blocks
 from verl_core.config.errors import UserError
 from verl_core.models.adapter_folder import CONFIG, WEIGHTS, module_of, read_config, tensor_name
 
 LEAST_KEPT = 0.01  # of the adapter's change to the weights: with less the merged model is its base
 
 
+@dataclass(frozen=True)
+class TrainedAdapter:
+    """An adapter to merge, whole in memory."""
+
+    where: Path
+    """Its place, for messages."""
+    config: Mapping[str, Any]
+    """peft's adapter_config.json."""
+    tensors: Mapping[str, Tensor]
+    """By peft's names."""
+    huggingface: Path
+    """Folder with the tokenizer it was trained with, and config.json where a whole model is to be written."""
+
+    @classmethod
+    def read(cls, folder: Path) -> TrainedAdapter:
+        """Of a role's folder. Raises UserError."""
+        weights = folder / "weights"
+        return cls(folder, read_config(weights), load_file(weights / WEIGHTS), folder / FOLDER)
+
+
 class AdapterAlone:
     """peft's folder: the adapter as it was saved, and the tokenizer it was trained with."""
 
-    def __init__(self, folder: Path, dtype: Dtype):
-        self.folder = folder
-        self._stored = load_file(folder / "weights" / WEIGHTS)
-        self.tensors = [TensorPlan(name, cast(t.dtype, dtype), t.shape) for name, t in self._stored.items()]
+    def __init__(self, adapter: TrainedAdapter, dtype: Dtype):
+        self.adapter = adapter
+        self.tensors = [TensorPlan(name, cast(t.dtype, dtype), t.shape) for name, t in adapter.tensors.items()]
 
     def files(self, max_file_bytes: int) -> dict[str, list[TensorPlan]]:
         return {WEIGHTS: self.tensors}  # peft reads one file
 
     def blocks(self, tensor: TensorPlan) -> Iterator[Tensor]:
-        yield self._stored[tensor.name].to(tensor.dtype)
+        yield self.adapter.tensors[tensor.name].to(tensor.dtype)
 
     def finish(self, folder: Path) -> None:
-        shutil.copyfile(self.folder / "weights" / CONFIG, folder / CONFIG)
-        copy_tokenizer(self.folder / FOLDER, folder)
+        config = json.dumps(dict(self.adapter.config), indent=2, sort_keys=True)
+        (folder / CONFIG).write_text(config + "\n", encoding="utf-8")
+        copy_tokenizer(self.adapter.huggingface, folder)
 
     def report(self) -> dict[str, Any]:
         return {"lora": "adapter"}
 
 
 class FoldedModel:
-    """The tensors of the base's own files, W + (alpha / r) B A where the adapter has a B and an A.
+    """The tensors of the base, W + (alpha / r) B A where the adapter has a B and an A.
 
     Raises UserError for a base that lacks a layer of the adapter, and for an adapter that is still zero; when all has
     been written, where rounding has left nothing of it.
+
+    Args:
+        adapter: what was trained.
+        weights: of its base.
+        names: which of them to write, in order.
+        base: where they are, for messages and the report.
+        role: see `architecture`.
+        dtype: what to write.
+        allow_unchanged: take a model that is its base all the same.
     """
 
-    def __init__(self, folder: Path, base: Path, role: str, dtype: Dtype):
-        self.folder, self.base, self.role = folder, base, role
-        self.model = architecture(folder / FOLDER, role)
-        config = read_config(folder / "weights")
-        self._scale = config["lora_alpha"] / config["r"]
-        self._stored = load_file(folder / "weights" / WEIGHTS)
-        self._adapted = {f"{module}.weight": module for module in map(module_of, self._stored)}
+    def __init__(
+        self,
+        adapter: TrainedAdapter,
+        weights: Weights,
+        names: Collection[str],
+        base: Path,
+        role: str,
+        dtype: Dtype,
+        allow_unchanged: bool = False,
+    ):
+        self.adapter, self.weights, self.base, self.role = adapter, weights, base, role
+        self.names = names
+        self._allow_unchanged = allow_unchanged
+        self.model = architecture(adapter.huggingface, role)
+        self.scale = adapter.config["lora_alpha"] / adapter.config["r"]
+        self._adapted = {f"{module}.weight": module for module in map(module_of, adapter.tensors)}
         self._got = self._asked = 0.0
-        self.tensors = [
-            TensorPlan(name, cast(self._rows(name, 0, 0).dtype, dtype), shape) for name, shape in self._shapes.items()
-        ]
+        self.tensors = [TensorPlan(name, cast(weights.dtype(name), dtype), weights.shape(name)) for name in names]
         self._check()
 
     def files(self, max_file_bytes: int) -> dict[str, list[TensorPlan]]:
         return file_plan(self.tensors, max_file_bytes)
 
     def blocks(self, tensor: TensorPlan) -> Iterator[Tensor]:
-        if not tensor.shape:
-            yield self._rows(tensor.name, 0, 0).to(tensor.dtype)
-            return
-        row_bytes = tensor.shape[1:].numel() * tensor.dtype.itemsize
-        rows = max(1, BLOCK_BYTES // max(1, row_bytes))
-        for start in range(0, tensor.shape[0], rows):
-            weight = self._rows(tensor.name, start, start + rows)
+        start = 0
+        for weight in blocks(self.weights, tensor.name, BLOCK_BYTES):
             if tensor.name in self._adapted:
                 a, b = self._parts(tensor.name)
-                yield self._folded(weight.float(), self._scale * b[start : start + rows].float() @ a.float(), tensor)
+                change = self.scale * b[start : start + len(weight)].float() @ a.float()
+                yield self._folded(weight.float(), change, tensor)
+                start += len(weight)
             else:
                 yield weight.to(tensor.dtype)
 
     def finish(self, folder: Path) -> None:
-        if self.kept < LEAST_KEPT:
+        if self.kept < LEAST_KEPT and not self._allow_unchanged:
             raise UserError(
-                f"{self.folder}: rounding to {str(main_dtype(self.tensors)).removeprefix('torch.')} leaves "
+                f"{self.adapter.where}: rounding to {str(main_dtype(self.tensors)).removeprefix('torch.')} leaves "
                 f"{self.kept:.2%} of the adapter, so the merged model would be {self.base}",
-                "write it with --dtype fp32, or --lora adapter",
+                "write it with --dtype fp32 or --lora adapter; --allow-unchanged takes it as it is",
             )
-        write_model_files(self.folder / FOLDER, folder, self.tensors, self.model, self.role)
+        write_model_files(self.adapter.huggingface, folder, self.tensors, self.model, self.role)
 
     def report(self) -> dict[str, Any]:
         kept = {"kept": round(self.kept, 4)} if self._asked else {}
@@ -110,46 +142,28 @@ class FoldedModel:
         return folded
 
     def _check(self) -> None:
+        shapes = {tensor.name: tensor.shape for tensor in self.tensors}
         wrong = []
         for name in self._adapted:
             a, b = self._parts(name)
-            if self._shapes.get(name) != torch.Size([len(b), a.shape[1]]):
-                there = list(self._shapes[name]) if name in self._shapes else "absent"
+            if shapes.get(name) != torch.Size([len(b), a.shape[1]]):
+                there = list(shapes[name]) if name in shapes else "absent"
                 wrong.append(f"{name} is {there}, the adapter's is [{len(b)}, {a.shape[1]}]")
         if wrong:
             more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
             raise UserError(
-                f"{self.base} is not the model below the adapter of {self.folder}: " + "; ".join(wrong[:3]) + more,
+                f"{self.base} is not the model below the adapter of {self.adapter.where}: "
+                + "; ".join(wrong[:3])
+                + more,
                 "bring back the model that the run was started with",
             )
-        if not any(self._parts(name)[1].any() for name in self._adapted):
+        if not self._allow_unchanged and not any(self._parts(name)[1].any() for name in self._adapted):
             raise UserError(
-                f"{self.folder}: the adapter is still zero (no update has reached it), so the merged model would be "
-                f"{self.base}",
-                "train on, or take the adapter as it is with --lora adapter",
+                f"{self.adapter.where}: the adapter is still zero (no update has reached it), so the merged model "
+                f"would be {self.base}",
+                "train on, or take the adapter as it is with --lora adapter, or the base with --allow-unchanged",
             )
 
     def _parts(self, name: str) -> tuple[Tensor, Tensor]:
         module = self._adapted[name]
-        return self._stored[tensor_name(module, "A")], self._stored[tensor_name(module, "B")]
-
-    @cached_property
-    def _files(self) -> dict[str, Any]:
-        """Tensor name -> its open file: those that transformers would load, where the folder holds others too."""
-        index = self.base / "model.safetensors.index.json"
-        if index.is_file():
-            weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            opened = {file: safe_open(self.base / file, framework="pt") for file in set(weight_map.values())}
-            return {name: opened[file] for name, file in weight_map.items()}
-        file = safe_open(self.base / "model.safetensors", framework="pt")
-        return dict.fromkeys(file.keys(), file)
-
-    @cached_property
-    def _shapes(self) -> dict[str, torch.Size]:
-        return {name: torch.Size(file.get_slice(name).get_shape()) for name, file in self._files.items()}
-
-    def _rows(self, name: str, start: int, stop: int) -> Tensor:
-        """Of the base's tensor; a scalar is whole."""
-        if not self._shapes[name]:
-            return self._files[name].get_tensor(name)
-        return self._files[name].get_slice(name)[start:stop]
+        return self.adapter.tensors[tensor_name(module, "A")], self.adapter.tensors[tensor_name(module, "B")]

@@ -13,27 +13,37 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTokenClassification, PreTrainedModel
 
-from verl_core.checkpoint.huggingface import FOLDER, copy_text_files
+from verl_core.checkpoint.huggingface import copy_text_files
 from verl_core.checkpoint.merge_content import BLOCK_BYTES, Dtype, cast, main_dtype
 from verl_core.checkpoint.published import layout, published
 from verl_core.checkpoint.safetensors_stream import TensorPlan, file_plan
-from verl_core.checkpoint.shards import Shards
+from verl_core.checkpoint.weights import Weights, blocks
 from verl_core.config.errors import UserError
 
 
 class WholeModel:
-    """The weights of a role's folder. Raises UserError for tensors that are missing, unknown, incomplete or of another
-    shape than the architecture's."""
+    """The weights of one role. Raises UserError for tensors that are missing, unknown, incomplete or of another shape
+    than the architecture's.
 
-    def __init__(self, folder: Path, role: str, dtype: Dtype):
-        self.folder, self.role = folder, role
-        self.shards = Shards(folder / "weights")
-        self.model = architecture(folder / FOLDER, role)
-        names = _checked_names(self.shards, self.model, folder)
+    Args:
+        weights: by the names that transformers has in memory, or by those of published models where they differ.
+        huggingface: folder with config.json and the other files of a model.
+        role: see `architecture`.
+        dtype: what to write.
+        where: the weights' place, for messages.
+    """
+
+    def __init__(self, weights: Weights, huggingface: Path, role: str, dtype: Dtype, where: Path):
+        self.weights, self.huggingface, self.role, self.dtype = weights, huggingface, role, dtype
+        self.model = architecture(huggingface, role)
+        self.names = checked_names(weights, self.model, where)
         self.tensors: list[TensorPlan] = []
         self._origin: dict[str, str] = {}  # name of a tensor to write -> the stored one it is made from
-        for stored, parts in layout(self.model, {name: self.shards.shape(name) for name in names}).items():
-            to = cast(self.shards.dtype(stored), dtype)
+        own = {name: weights.shape(name) for name in self.names if name in self.model.state_dict()}
+        stacked = layout(self.model, own)
+        for stored in self.names:
+            to = cast(weights.dtype(stored), dtype)
+            parts = stacked.get(stored, {stored: weights.shape(stored)})
             self.tensors += [TensorPlan(name, to, shape) for name, shape in parts.items()]
             self._origin |= dict.fromkeys(parts, stored)
         self._parts = lru_cache(maxsize=1)(self._parts_of)  # the parts of one stored tensor follow each other
@@ -43,18 +53,18 @@ class WholeModel:
 
     def blocks(self, tensor: TensorPlan) -> Iterator[Tensor]:
         stored = self._origin[tensor.name]
-        same = stored == tensor.name and self.shards.shape(stored) == tensor.shape
-        values = self.shards.blocks(stored, BLOCK_BYTES) if same else iter([self._parts(stored)[tensor.name]])
+        same = stored == tensor.name and self.weights.shape(stored) == tensor.shape
+        values = blocks(self.weights, stored, BLOCK_BYTES) if same else iter([self._parts(stored)[tensor.name]])
         return (value.to(tensor.dtype) for value in values)
 
     def finish(self, folder: Path) -> None:
-        write_model_files(self.folder / FOLDER, folder, self.tensors, self.model, self.role)
+        write_model_files(self.huggingface, folder, self.tensors, self.model, self.role)
 
     def report(self) -> dict[str, Any]:
         return {}
 
     def _parts_of(self, stored: str) -> dict[str, Tensor]:
-        return published(self.model, stored, torch.cat(list(self.shards.blocks(stored, BLOCK_BYTES))))
+        return published(self.model, stored, torch.cat(list(blocks(self.weights, stored, BLOCK_BYTES))))
 
 
 def architecture(folder: Path, role: str) -> PreTrainedModel:
@@ -89,35 +99,45 @@ def _has_value_head(role: str, architectures: list[str] | None) -> bool:
     return role == "critic" or any("TokenClassification" in name for name in architectures or [])
 
 
-def _checked_names(shards: Shards, model: PreTrainedModel, where: Path) -> list[str]:
-    """Names to write in the model's order, each tie once. Raises UserError for everything that does not fit."""
+def checked_names(weights: Weights, model: PreTrainedModel, where: Path) -> list[str]:
+    """Names to write in the model's order, each tie once. Where not a tensor of the model but all published ones that
+    hold its values are there, these. Raises UserError for everything that does not fit."""
     expected = {name: tensor.shape for name, tensor in model.state_dict().items()}
+    parts = layout(model, expected)
+    stored = set(weights.names)
     stored_of_tie = {target: source for target, source in model.all_tied_weights_keys.items() if target in expected}
-    problems = []
-    names = []
+    problems: list[str] = []
+    names: list[str] = []
+    known = set(expected)
     for name, shape in expected.items():
-        if name in stored_of_tie and (name not in shards or stored_of_tie[name] in shards):
-            if name in shards and not _same(shards, name, stored_of_tie[name]):
+        wanted = {name: shape} if name in stored or not parts[name].keys() <= stored else parts[name]
+        known |= wanted.keys()
+        if name in stored_of_tie and (name not in stored or stored_of_tie[name] in stored):
+            if name in stored and not _same(weights, name, stored_of_tie[name]):
                 problems.append(f"{name} is tied to {stored_of_tie[name]} in the config, but their values differ")
             continue
-        if name not in shards:
-            if not any(source == name and target in shards for target, source in stored_of_tie.items()):
+        if name in wanted and name not in stored:
+            if not any(source == name and target in stored for target, source in stored_of_tie.items()):
                 problems.append(f"{name} is missing")
-        elif shards.shape(name) != shape:
-            problems.append(f"{name} is {list(shards.shape(name))}, the config says {list(shape)}")
-        elif not shards.complete(name):
-            problems.append(f"{name} is incomplete")
-        else:
-            names.append(name)
-    problems += [f"{name} is unknown to {type(model).__name__}" for name in shards.tensors if name not in expected]
+            continue
+        for part, size in wanted.items():
+            if weights.shape(part) != size:
+                problems.append(f"{part} is {list(weights.shape(part))}, the config says {list(size)}")
+            elif not weights.complete(part):
+                problems.append(f"{part} is incomplete")
+            else:
+                names.append(part)
+    problems += [f"{name} is unknown to {type(model).__name__}" for name in weights.names if name not in known]
     if problems:
         raise UserError(f"{where}: " + "; ".join(problems), "choose another step, or correct huggingface/config.json")
     return names
 
 
-def _same(shards: Shards, first: str, second: str) -> bool:
-    pairs = zip(shards.blocks(first, BLOCK_BYTES), shards.blocks(second, BLOCK_BYTES), strict=True)
-    return shards.shape(first) == shards.shape(second) and all(torch.equal(a, b) for a, b in pairs)
+def _same(weights: Weights, first: str, second: str) -> bool:
+    if weights.shape(first) != weights.shape(second):
+        return False
+    pairs = zip(blocks(weights, first, BLOCK_BYTES), blocks(weights, second, BLOCK_BYTES), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
 
 
 def _set_dtype(config: dict[str, Any], dtype: str) -> None:

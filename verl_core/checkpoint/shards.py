@@ -1,6 +1,6 @@
 """A folder of safetensors shards: names, dtypes and shapes without reading them, values a block of rows at a time."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import torch
@@ -32,6 +32,10 @@ class Shards:
     def __contains__(self, name: str) -> bool:
         return name in self.tensors
 
+    @property
+    def names(self) -> Collection[str]:
+        return self.tensors.keys()
+
     def shape(self, name: str) -> torch.Size:
         return self.tensors[name].size
 
@@ -43,18 +47,10 @@ class Shards:
         meta = self.tensors[name]
         return sum(chunk.sizes.numel() for chunk in meta.chunks) == meta.size.numel()
 
-    def blocks(self, name: str, block_bytes: int) -> Iterator[Tensor]:
-        """The tensor from its first row to its last, in blocks of about `block_bytes`; a scalar is one block."""
-        shape = self.shape(name)
-        if not shape:
-            yield self._part(name, self.tensors[name].chunks[0], ())
-            return
-        row_bytes = shape[1:].numel() * self.dtype(name).itemsize
-        rows = max(1, block_bytes // max(1, row_bytes))
-        for start in range(0, shape[0], rows):
-            yield self._rows(name, start, min(shape[0], start + rows))
-
-    def _rows(self, name: str, start: int, stop: int) -> Tensor:
+    def rows(self, name: str, start: int, stop: int) -> Tensor:
+        """Rows start to stop, from all files that hold some of them; a scalar is whole."""
+        if not self.shape(name):
+            return self._part(name, self.tensors[name].chunks[0], ())
         block = torch.empty((stop - start, *self.shape(name)[1:]), dtype=self.dtype(name))
         for chunk in self.tensors[name].chunks:
             first, last = max(start, chunk.offsets[0]), min(stop, chunk.offsets[0] + chunk.sizes[0])

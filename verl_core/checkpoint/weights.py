@@ -1,4 +1,4 @@
-"""Tensors that are stored somewhere, whatever the format: names and shapes at once, values a block of rows at a time."""
+"""Tensors that are stored somewhere, whatever the format: names and shapes at once, values by blocks of rows."""
 
 from collections.abc import Collection, Iterator
 from typing import Protocol

@@ -79,10 +79,10 @@ class RankFiles:
         """Ranks that were written by another number of processes, or that have another's place."""
         found = []
         placed = [{piece.coordinate for piece in pieces.values() if piece.coordinate} for pieces in self._ranks]
-        for file, places in zip(self._files, placed, strict=True):
-            if len(places) > 1:
-                found.append(f"{file.path.name} has tensors of several device meshes, {sorted(places)}")
-        places = [place for several in placed for place in several]
+        for file, own in zip(self._files, placed, strict=True):
+            if len(own) > 1:
+                found.append(f"{file.path.name} has tensors of several device meshes, {sorted(own)}")
+        places = [place for own in placed for place in own]
         if found or not places:
             return found
         sizes = [max(along) + 1 for along in zip(*places, strict=False)]
@@ -100,9 +100,8 @@ class RankFiles:
         pieces = [pieces[key] for pieces in self._ranks]
         if len({(piece.shape, piece.local.dtype, piece.sharded) for piece in pieces}) > 1:
             return [f"{key} has another shape, dtype or sharding in each file"]
-        if not pieces[0].coordinate and not all(
-            torch.equal(pieces[0].local.view(), p.local.view()) for p in pieces[1:]
-        ):
+        first, *others = (piece.local for piece in pieces)
+        if not pieces[0].coordinate and not all(torch.equal(first.view(), other.view()) for other in others):
             return [f"{key} is not sharded, yet differs between the files"]
         if sum(dimension is not None for dimension in pieces[0].sharded) > 1:
             return [f"{key} is sharded over two dimensions of its device mesh"]

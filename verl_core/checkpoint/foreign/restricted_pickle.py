@@ -11,7 +11,7 @@ import copyreg
 import io
 import pickle
 from collections.abc import Callable, Mapping
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NoReturn, cast
 
 from verl_core.config.errors import UserError
 
@@ -85,7 +85,7 @@ class Function:
 
 def record(name: str) -> type[Record]:
     """A class of records with a name of its own."""
-    return _Sealed(name, (Record,), {"__slots__": ()})
+    return cast(type[Record], _Sealed(name, (Record,), {"__slots__": ()}))
 
 
 def load(

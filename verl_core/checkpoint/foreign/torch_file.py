@@ -1,7 +1,7 @@
 """Files of torch.save, opened without torch.load: tensors are views of the mapped file, read when their rows are.
 
-Such a file is a zip archive of uncompressed members: `<name>/data.pkl` with persistent ids in place of the storages, and
-`<name>/data/<key>` with the bytes of each (https://docs.pytorch.org/docs/stable/notes/serialization.html).
+Such a file is a zip archive of uncompressed members: `<name>/data.pkl` with persistent ids in place of the storages,
+and `<name>/data/<key>` with the bytes of each (https://docs.pytorch.org/docs/stable/notes/serialization.html).
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class TorchFile:
                 f"{path} is truncated, or not a file of torch.save: {error or type(error).__name__}"
             ) from error
         self._root = root
-        self.value = load(pickled, TORCH | (allowed or {}), str(path), self._storage)
+        self.value = load(pickled, {**TORCH, **(allowed or {})}, str(path), self._storage)
 
     def _storage(self, pid: object) -> Storage:
         match pid:

@@ -50,6 +50,7 @@ class VerlFsdp:
         self.step = next((step for path in (folder, folder.parent) if (step := step_of(path)) >= 0), None)
         self.huggingface = huggingface if ((huggingface := folder / FOLDER) / "config.json").is_file() else None
         self._config = _json(folder / CONFIG)
+        self._opened: dict[Path, TorchFile] = {}
         self._sizes = {int(match[1]) for path in folder.iterdir() if (match := _RANK.fullmatch(path.name))}
 
     @property
@@ -58,7 +59,7 @@ class VerlFsdp:
         told = self._config.get("world_size")
         return told if isinstance(told, int) else max(self._sizes, default=0)
 
-    @property
+    @cached_property
     def tensors(self) -> Mapping[str, TensorInfo]:
         """The model's own, by Hugging Face name."""
         return {name: self._files.tensors[key] for name, key in self._keys.items()}
@@ -99,7 +100,7 @@ class VerlFsdp:
         found = []
         for path in self._paths:
             try:
-                _open(path)
+                self._opened[path] = TorchFile(path, DTENSOR)
             except UserError as error:
                 found.append(error.message.replace(f"{path}", path.name))
         return found or self._steps() or self._files.faults
@@ -115,13 +116,15 @@ class VerlFsdp:
 
     @cached_property
     def _files(self) -> RankFiles:
-        return RankFiles([_open(path) for path in self._paths])
+        return RankFiles([self._opened[path] for path in self._paths])
 
     @cached_property
     def _keys(self) -> dict[str, str]:
         """Hugging Face name -> key in the files, of the model's own tensors."""
-        plain = {key: _plain(key) for key in self._files.tensors}
-        return {_of_model(name): key for key, name in plain.items() if not adapter_name(name) and _is_kept(name, plain)}
+        plain = {_plain(key): key for key in self._files.tensors}
+        if any(name.startswith("v_head.") for name in plain):  # nothing was trained through the head of the vocabulary
+            plain = {name: key for name, key in plain.items() if "lm_head." not in name}
+        return {_of_model(name): key for name, key in plain.items() if not adapter_name(name)}
 
     def _steps(self) -> list[str]:
         """Files of several steps in one folder: their schedules stand elsewhere."""
@@ -164,10 +167,6 @@ def _holds_one(folder: Path) -> bool:
     return (folder / CONFIG).is_file() or any(_RANK.fullmatch(path.name) for path in folder.iterdir())
 
 
-def _open(path: Path) -> TorchFile:
-    return TorchFile(path, DTENSOR)
-
-
 def _json(path: Path) -> dict[str, Any]:
     """What a file says; empty where there is none. Raises UserError for what is no JSON object."""
     if not path.is_file():
@@ -199,9 +198,3 @@ def _plain(key: str) -> str:
 def _of_model(name: str) -> str:
     """The Hugging Face name; trl's value model (`v_head`) is a token classifier of one label."""
     return model_name(name).removeprefix("pretrained_model.").replace("v_head.summary.", "score.")
-
-
-def _is_kept(name: str, names: Mapping[str, str]) -> bool:
-    """Not the language head below a value head: nothing was trained through it."""
-    valued = any(other.startswith("v_head.") for other in names.values())
-    return not (valued and "lm_head." in name)
