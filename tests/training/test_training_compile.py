@@ -42,6 +42,15 @@ def test_padding_behind_a_row_is_sequences_of_its_own():
     assert torch.equal(x.token_K, PackedInput.of(batch, CPU).token_K) and int(x.token_K.max()) < 13
 
 
+def test_rows_of_a_pass_are_laid_out_alike(tmp_path):
+    """For the most sequences and the longest one of all: a row with a shape of its own would be compiled anew."""
+    fsdp = FsdpConfig(use_torch_compile=True)
+    engine = make_engine(write_model(tmp_path), micro=MicroBatching(tokens=256), fsdp=fsdp)
+    rows = [x for _, x in engine._inputs(make_batch((200, *[12] * 20)), None)]
+    assert len({x.packing.S for x in rows}) > 1
+    assert {(len(x.packing.cu_B1), x.packing.longest) for x in rows} == {(17, 256)}
+
+
 @pytest.mark.slow  # torch.compile calls a C++ compiler here: about a minute
 @pytest.mark.parametrize("micro", [MicroBatching(tokens=24), MicroBatching(sequences=2)])
 def test_a_compiled_engine_equals_a_plain_one(tmp_path, micro):

@@ -82,13 +82,20 @@ class Packing(Padding):
 
     cu_B1: offsets of the sequences and, at the end, of empty ones, int32 on the device; longest: not less than the
     longest sequence. What kernels read is rounded up to powers of two, so that compiled layers and kernels' plans see
-    few different shapes. cudnn: whether cuDNN's kernel is there. split: this rank's part where ranks split the row.
-    key_cu_B1, longest_keys: the same of the keys that the sequences see, as `keys` lays them out.
+    few different shapes; `least` raises it further, to the sequences and the longest one of other rows. cudnn: whether
+    cuDNN's kernel is there. split: this rank's part where ranks split the row. key_cu_B1, longest_keys: the same of the
+    keys that the sequences see, as `keys` lays them out.
     """
 
-    def __init__(self, length_S: tuple[int, ...], device: torch.device, split: Split | None = None):
+    def __init__(
+        self,
+        length_S: tuple[int, ...],
+        device: torch.device,
+        split: Split | None = None,
+        least: tuple[int, int] = (0, 0),
+    ):
         super().__init__(length_S, device)
-        self.split = split
+        self.split, self._least = split, least
         self.cu_B1, self.longest = self._offsets(length_S)
         self.key_cu_B1, self.longest_keys = self.cu_B1, self.longest
         self.cudnn = cudnn_ragged.usable(device)
@@ -96,10 +103,11 @@ class Packing(Padding):
         self.block_masks: dict[int | None, Any] = {}  # of `flex`, by window
 
     def _offsets(self, length_S: tuple[int, ...]) -> tuple[Tensor, int]:
-        count = max(8, power_of_two(self.S))
+        least_S, least_T = self._least
+        count = max(8, power_of_two(max(self.S, least_S)))
         lengths = torch.tensor(length_S + (0,) * (count - self.S), dtype=torch.int32)
         offsets = F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
-        return sent(offsets, self.device), max(128, power_of_two(max(length_S)))
+        return sent(offsets, self.device), max(128, power_of_two(max(*length_S, least_T)))
 
     def keys(self, x_NKD: Tensor) -> Tensor:
         """Keys or values of the row as the ragged kernels read them."""

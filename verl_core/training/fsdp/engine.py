@@ -35,7 +35,7 @@ from verl_core.training.fsdp.half import HalfCopies
 from verl_core.training.fsdp.layout import arrange
 from verl_core.training.fsdp.network import HALF, READS, TokenNetwork, on_tokens
 from verl_core.training.fsdp.optim import build_optimizers, clip_and_step, needs_total_steps, set_learning_rates
-from verl_core.training.fsdp.packed_input import PackedInput, filler
+from verl_core.training.fsdp.packed_input import PackedInput, filler, segments
 from verl_core.training.fsdp.reference import with_reference
 from verl_core.training.fsdp.shard import fsdp_modules, full, reduces_in_backward, reshard, shard
 from verl_core.training.fsdp.state import check_names, copy_into, load_optimizers, optimizer_steps, optimizer_tensors
@@ -247,9 +247,11 @@ class FsdpEngine:
         if self.share_prompt:
             batch = batch.drop().add(shared_len_S=shared_S(batch))
         whole = list(range(batch.S))
-        for index in cut(batch, rule, ranks, whole_groups, self._most):
+        cuts = cut(batch, rule, ranks, whole_groups, self._most)
+        least = self._least(batch, cuts, rule)
+        for index in cuts:
             own = filler(batch) if index is None else batch if index == whole else batch.select(index)
-            yield index, self._packed(own, rule, needs)
+            yield index, self._packed(own, rule, needs, least)
 
     def _most(self, count: int) -> int:
         """The largest of all ranks' counts."""
@@ -259,15 +261,27 @@ class FsdpEngine:
         dist.all_reduce(most, dist.ReduceOp.MAX, group=self.group)
         return int(most)
 
-    def _packed(self, batch: Batch, rule: MicroBatching, needs: frozenset[Need]) -> PackedInput:
-        """Compiled layers see rows of four lengths only, the quarters of the token budget, where there is one. Ranks
-        that split a row divide its length."""
+    def _packed(self, batch: Batch, rule: MicroBatching, needs: frozenset[Need], least: tuple[int, int]) -> PackedInput:
+        tokens = row_tokens(batch) if "shared_len_S" in batch else batch.N
+        columns = [READS[need] for need in needs & READS.keys()]
+        return PackedInput.of(batch, self.platform.device, self._row(tokens, rule), self.split, columns, least)
+
+    def _row(self, tokens: int, rule: MicroBatching) -> int:
+        """Length of the padded row. Compiled layers see four only, the quarters of the token budget, where there is
+        one. Ranks that split a row divide its length."""
         quarter = max(1, rule.tokens // 4) if self.compiled and rule.tokens else 1
         ranks = self.split.size if self.split else 1
         step = quarter * ranks if self.split is None or not self.split.gathers else -(-quarter // ranks) * ranks
-        tokens = row_tokens(batch) if "shared_len_S" in batch else batch.N
-        columns = [READS[need] for need in needs & READS.keys()]
-        return PackedInput.of(batch, self.platform.device, -(-tokens // step) * step, self.split, columns)
+        return -(-tokens // step) * step
+
+    def _least(self, batch: Batch, cuts: list[list[int] | None], rule: MicroBatching) -> tuple[int, int]:
+        """The most sequences of a row of these, and the longest one: what all rows are laid out for where layers are
+        compiled, so that a row with few or short ones is no shape of its own (seconds of compiling in mid-run)."""
+        if not self.compiled or "shared_len_S" in batch:
+            return 0, 0
+        rows = [batch.length_S[index].tolist() for index in cuts if index is not None]
+        found = [segments(row, self._row(sum(row), rule)) for row in rows]
+        return max((S for S, _ in found), default=0), max((longest for _, longest in found), default=0)
 
     # --- weights --------------------------------------------------------------------------------------------------
 

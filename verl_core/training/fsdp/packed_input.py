@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -45,9 +45,10 @@ class PackedInput:
         row: int = 0,
         split: Split | None = None,
         columns: Collection[str] = (),
+        least: tuple[int, int] = (0, 0),
     ) -> PackedInput:
         """Reads ids_N, mask_N, `columns` and, where groups are to share, shared_len_S. `row`: length of the padded row,
-        where it is longer than its tokens; ranks that split it must divide it."""
+        where it is longer than its tokens; ranks that split it must divide it. least: see Packing."""
         shared = SharedRow.of(batch) if "shared_len_S" in batch else None
         token_R = shared.token_R if shared else torch.arange(batch.N)
         place_N = shared.place_N if shared else token_R
@@ -59,7 +60,7 @@ class PackedInput:
             prompt_of = (*shared.prefix_of, *(-1,) * len(tails))
             packing: Packing = SharedPacking(prompts, (*lengths, *tails), prompt_of, device, exchanging)
         else:
-            packing = Packing((*lengths, *tails), device, exchanging)
+            packing = Packing((*lengths, *tails), device, exchanging, least)
 
         ids_R = torch.cat([batch["ids_N"][token_R], *(torch.zeros(n, dtype=torch.int64) for n in tails)])
         position_R = torch.cat([batch.position_N[token_R], *(torch.arange(n) for n in tails)])
@@ -86,6 +87,12 @@ def filler(batch: Batch) -> Batch:
     pass."""
     columns = {name: x.new_zeros(2, *x.shape[1:]) for name, x in batch.columns.items() if axis_of(name) == "N"}
     return Batch(torch.tensor([2]), torch.tensor([0]), columns | {"mask_N": torch.tensor([False, True])})
+
+
+def segments(length_S: Sequence[int], row: int) -> tuple[int, int]:
+    """How many sequences a row of `row` tokens holds, those of its padding too, and the longest of them."""
+    longest = max(length_S)
+    return len(length_S) + len(_tails(row - sum(length_S), longest)), longest
 
 
 def _tails(padding: int, longest: int) -> list[int]:
