@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
 from verl_core.checkpoint.merge import check_contents, merge, plan_merge
+from verl_core.checkpoint.merge_verify import default_verify
+from verl_core.checkpoint.safetensors_stream import MAX_FILE_BYTES
 from verl_core.config.process import run_job
 
 ROLES = ["actor", "critic", "reward_model"]
@@ -18,7 +20,17 @@ ROLES = ["actor", "critic", "reward_model"]
 def main(arguments: list[str]) -> int:
     """Merges and says what was written, on stdout; the progress bar is on stderr."""
     options = _parser().parse_args(arguments)
-    plan = plan_merge(options.source, options.out, options.dtype, options.role, options.lora)
+    plan = plan_merge(
+        options.source,
+        options.out,
+        options.dtype,
+        options.role,
+        options.lora,
+        options.base,
+        options.lora_alpha,
+        options.allow_unchanged,
+    )
+    how = options.verify or default_verify(plan.content)
     if not options.dry_run:
         columns = (
             TextColumn("{task.description}"),
@@ -31,17 +43,22 @@ def main(arguments: list[str]) -> int:
             checking = bar.add_task("checking", total=plan.checked_bytes)
             check_contents(plan, lambda done: bar.advance(checking, done))
             writing = bar.add_task("writing", total=plan.bytes)
-            merge(plan, lambda done: bar.advance(writing, done))
-    report = plan.report()
+            merge(plan, lambda done: bar.advance(writing, done), options.max_file_bytes, how)
+    report = plan.report() | {"verify": how}
     if options.json:
         print(json.dumps(report))
     else:
         verb = "would write" if options.dry_run else "wrote"
         print(
-            f"{verb} {report['out']}: {report['role']} of step {report['step']}, {report['tensors']} tensors, "
+            f"{verb} {report['out']}: {_origin(report)}, {report['tensors']} tensors, "
             f"{report['bytes']:,} bytes, {report['dtype']}" + _of_adapter(report)
         )
     return 0
+
+
+def _origin(report: dict[str, Any]) -> str:
+    step = "" if report["step"] is None else f" of step {report['step']}"
+    return f"{report['role']}{step}" + (f" ({report['source']})" if "source" in report else "")
 
 
 def _of_adapter(report: dict[str, Any]) -> str:
@@ -53,11 +70,16 @@ def _of_adapter(report: dict[str, Any]) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="rlx merge", description="Make a Hugging Face folder from a checkpoint.")
-    parser.add_argument("source", type=Path, help="run directory, checkpoints folder or global_step_N folder")
+    parser.add_argument("source", type=Path, help="run directory, checkpoints folder, global_step_N, or foreign")
     parser.add_argument("--out", type=Path, required=True, help="folder to make; must not hold anything")
     parser.add_argument("--dtype", choices=["keep", "bf16", "fp32"], default="keep", help="dtype of the weights")
     parser.add_argument("--role", choices=ROLES, default="actor", help="which model of the run")
     parser.add_argument("--lora", choices=["fold", "adapter"], default="fold", help="what becomes of an adapter")
+    parser.add_argument("--base", help="model that training started from")
+    parser.add_argument("--lora_alpha", type=float, help="of a foreign adapter that does not tell it")
+    parser.add_argument("--max_file_bytes", type=int, default=MAX_FILE_BYTES, help="largest file to write")
+    parser.add_argument("--verify", choices=["none", "tensors", "logits"], help="how to compare with the source")
+    parser.add_argument("--allow_unchanged", action="store_true", help="take a model that equals its base")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")
     parser.add_argument("--dry-run", action="store_true", help="check everything, write nothing")

@@ -1,5 +1,6 @@
 """`rlx merge`: become the job that turns a checkpoint into a Hugging Face model folder."""
 
+import re
 from enum import StrEnum
 from pathlib import Path
 
@@ -12,6 +13,12 @@ from verl_core.config.files import user_path
 
 JOB = "verl_core.checkpoint.merge_job"
 EXTRAS = ("fsdp",)
+SIGNS = (
+    "manifest.json", "global_step*", "checkpoints/global_step_*", "latest*", "*.pt", "actor/*.pt", "critic/*.pt",
+    "fsdp_config.json", "*/fsdp_config.json", ".metadata", "*/.metadata", "*.distcp", "ckpt_contents.json",
+    "*/ckpt_contents.json", "adapter_config.json",
+)  # fmt: skip
+"""What some checkpoint has in its folder; which one it is, and what is wrong with a broken one, is the job's to say."""
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -20,6 +27,12 @@ class Dtype(StrEnum):
     keep = "keep"
     bf16 = "bf16"
     fp32 = "fp32"
+
+
+class Verify(StrEnum):
+    none = "none"
+    tensors = "tensors"
+    logits = "logits"
 
 
 class Role(StrEnum):
@@ -36,7 +49,9 @@ class Lora(StrEnum):
 @app.command()
 def merge(
     source: Path = typer.Argument(
-        ..., metavar="SOURCE", help="A run directory (its newest whole checkpoint) or one global_step_N."
+        ...,
+        metavar="SOURCE",
+        help="A run directory (its newest whole checkpoint), one global_step_N, or a checkpoint of another program.",
     ),
     out: Path = typer.Option(..., "--out", metavar="DIR", help="Folder to write; must be new or empty."),
     dtype: Dtype = typer.Option(Dtype.keep, help="Number format of the written weights."),
@@ -44,6 +59,22 @@ def merge(
     lora: Lora = typer.Option(
         Lora.fold, help="Of a run with an adapter: a whole model with the adapter folded in, or the adapter for peft."
     ),
+    base: str | None = typer.Option(
+        None, metavar="MODEL", help="The model that training started from; a merged model equal to it is an error."
+    ),
+    lora_alpha: float | None = typer.Option(
+        None, metavar="ALPHA", help="Of an adapter in another program's checkpoint that does not tell it."
+    ),
+    shard_size: str | None = typer.Option(
+        None, metavar="SIZE", help="Largest file to write, such as 500MB. Default: 4GiB.", show_default=False
+    ),
+    verify: Verify | None = typer.Option(
+        None,
+        help="How the result is compared with the source: names and shapes alone, every value, or the logits too. "
+        "Default: logits up to 1 GiB, else tensors.",
+        show_default=False,
+    ),
+    allow_unchanged: bool = typer.Option(False, "--allow-unchanged", help="Take a model that equals its base."),
     as_json: bool = JSON_OPTION,
     dry_run: bool = DRY_RUN_OPTION,
     verbose: bool = VERBOSE_OPTION,
@@ -60,11 +91,30 @@ def merge(
         raise UserError(f"{source} holds no checkpoint", "name a run directory or one of its checkpoints/global_step_N")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"--out {out} exists and is not an empty folder", "choose another folder, or empty this one")
-    words = jobs.options(out=out, dtype=dtype.value, role=role.value, lora=lora.value, json=as_json)
+    words = jobs.options(
+        out=out,
+        dtype=dtype.value,
+        role=role.value,
+        lora=lora.value,
+        base=base,
+        lora_alpha=lora_alpha,
+        max_file_bytes=_bytes(shard_size) if shard_size is not None else None,
+        verify=verify.value if verify else None,
+        allow_unchanged=allow_unchanged,
+        json=as_json,
+    )
     jobs.become(JOB, [str(source), *words, *(["-v"] if verbose else [])], EXTRAS, dry_run, as_json)
 
 
 def _may_hold_one(source: Path) -> bool:
-    """Whether the job could find a checkpoint there; what is wrong with a broken one is its to say."""
-    is_one = source.resolve().name.startswith("global_step_") or (source / "manifest.json").is_file()
-    return is_one or any(source.glob("global_step_*")) or any(source.glob("checkpoints/global_step_*"))
+    """Whether the job could find a checkpoint there."""
+    return source.resolve().name.startswith("global_step_") or any(any(source.glob(sign)) for sign in SIGNS)
+
+
+def _bytes(size: str) -> int:
+    """The number of bytes in 500MB, 4GiB, 10000. UserError for anything else."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]?)(i?)B?", size.strip())
+    value = float(match[1]) * (1024 if match[3] else 1000) ** " kMGT".index(match[2] or " ") if match else 0
+    if value < 1:
+        raise UserError(f"--shard-size {size} is no size", "write it as 500MB or 4GiB")
+    return int(value)
