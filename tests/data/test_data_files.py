@@ -1,6 +1,7 @@
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -85,12 +86,52 @@ def test_a_line_that_is_not_json_keeps_its_number_and_the_others_are_read(tmp_pa
 
 
 @pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("[" * 100_000 + "]" * 100_000, "nested too deeply"),
+        ("1" * 5000, "a number of thousands of digits"),
+        (r'"\ud83d"', r"half a surrogate pair, \ud83d"),
+        (r'"\uD83D\ude42"', None),
+    ],
+)
+def test_json_that_python_or_a_tokenizer_does_not_take_is_a_broken_row(tmp_path, value, said):
+    (tmp_path / "x.jsonl").write_text(f'{{"a": 1}}\n{{"a": {value}}}\n')
+    (tmp_path / "x.json").write_text(f'[{{"a": {value}}}]')
+    (_, first), (number, second) = read_records(tmp_path / "x.jsonl")
+    assert (first, number) == ({"a": 1}, 2)
+    if said is None:
+        assert second == {"a": "\U0001f642"}
+        return
+    assert isinstance(second, ValueError) and said in str(second)
+    with pytest.raises(UserError, match=rf"x\.json: {re.escape(said)}"):
+        list(read_records(tmp_path / "x.json"))
+
+
+def test_columns_of_one_name_are_refused(tmp_path):
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["a", "a"])
+    pq.write_table(table, tmp_path / "x.parquet")
+    with pytest.raises(UserError, match=r"x\.parquet names a column twice: a, a"):
+        list(read_records(tmp_path / "x.parquet"))
+
+
+def test_a_folder_with_one_split_names_the_files_of_the_other(tmp_path):
+    (tmp_path / "test.jsonl").write_text("")
+    with pytest.raises(UserError, match="no train file in folder") as refused:
+        resolve(str(tmp_path), "train")
+    assert "test.jsonl" in refused.value.hint
+
+
+SPOILT = gzip.compress(b"1234567890" * 50)[:10] + b"\xff" * 40  # a header, and no stream that zlib could read
+
+
+@pytest.mark.parametrize(
     ("name", "content"),
     [
         ("x.parquet", b"not parquet"),
         ("x.json", b'{"a": 1}'),
         ("x.json", b"["),
         ("x.jsonl.gz", b"no gzip"),
+        ("x.jsonl.gz", SPOILT),
         ("x.jsonl", b"\xff"),
     ],
 )

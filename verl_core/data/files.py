@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import zlib
 from collections.abc import Iterable, Iterator
 from glob import glob, has_magic
 from pathlib import Path
@@ -46,7 +47,7 @@ def read_records(path: Path) -> Iterator[tuple[int, Any]]:
                 yield from _json_lines(file)
                 return
             text = file.read()
-    except (OSError, EOFError, UnicodeDecodeError) as e:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error) as e:
         raise UserError(f"{path} cannot be read: {e}", hint="check that the file is whole; UTF-8 is expected") from e
     yield from enumerate(_json_list(path, text), start=1)
 
@@ -70,11 +71,13 @@ def _resolve_one(entry: str, split: str, key: str) -> list[Path]:
 def _in_folder(folder: Path, split: str) -> list[Path]:
     found = sorted(p for p in folder.iterdir() if p.name.endswith(SUFFIXES))
     named = [p for p in found if p.name.startswith(sum(SPLIT_PREFIXES.values(), ()))]
-    if named:
-        found = [p for p in named if p.name.startswith(SPLIT_PREFIXES[split])]
-    if not found:
-        raise UserError(f"no {split} file in folder {folder}", hint=f"known endings are {', '.join(SUFFIXES)}")
-    return found
+    fitting = [p for p in named if p.name.startswith(SPLIT_PREFIXES[split])] if named else found
+    if not fitting:
+        others = f"name a file to take it all the same: {', '.join(map(str, named[:3]))}"
+        raise UserError(
+            f"no {split} file in folder {folder}", others if named else f"known endings are {', '.join(SUFFIXES)}"
+        )
+    return fitting
 
 
 def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -84,6 +87,9 @@ def _parquet_rows(path: Path) -> Iterator[dict[str, Any]]:
 
     try:
         with pq.ParquetFile(path) as file:
+            columns = file.schema_arrow.names
+            if len(set(columns)) < len(columns):
+                raise UserError(f"{path} names a column twice: {', '.join(columns)}", "give each a name of its own")
             for batch in file.iter_batches(ROWS):
                 yield from batch.to_pylist()
     except pa.ArrowException as e:
@@ -100,20 +106,35 @@ def _json_lines(file: TextIO) -> Iterator[tuple[int, Any]]:
     for number, line in enumerate(file, start=1):
         if line.strip():
             try:
-                yield number, json.loads(line)
-            except json.JSONDecodeError as e:
-                yield number, ValueError(f"not JSON: {e.msg} at column {e.colno}")
+                yield number, _json(line)
+            except ValueError as e:
+                yield number, e
 
 
 def _json_list(path: Path, text: str) -> list[Any]:
+    lines = "JSON lines need the ending .jsonl"
     try:
-        records = json.loads(text)
-    except json.JSONDecodeError as e:
-        raise UserError(
-            f"{path} is not JSON: {e.msg} at line {e.lineno}", hint="JSON lines need the ending .jsonl"
-        ) from e
+        records = _json(text)
+    except ValueError as e:
+        raise UserError(f"{path}: {e}", hint=lines) from e
     if not isinstance(records, list):
-        raise UserError(
-            f"{path} holds a {type(records).__name__}, not a list of rows", hint="JSON lines need the ending .jsonl"
-        )
+        raise UserError(f"{path} holds a {type(records).__name__}, not a list of rows", hint=lines)
     return records
+
+
+def _json(text: str) -> Any:
+    """Raises ValueError, which says what is wrong, also for what JSON has and Python or a tokenizer does not take."""
+    try:
+        value = json.loads(text)
+        if "\\ud" in text or "\\uD" in text:  # two such escapes are one character, one alone is none
+            json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as e:
+        place = f"line {e.lineno}" if "\n" in text.rstrip() else f"column {e.colno}"
+        raise ValueError(f"not JSON: {e.msg} at {place}") from e
+    except UnicodeEncodeError as e:
+        raise ValueError(f"half a surrogate pair, \\u{ord(e.object[e.start]):04x}, which is no character") from e
+    except RecursionError as e:
+        raise ValueError("nested too deeply to be read") from e
+    except ValueError as e:  # the interpreter's bound on digits
+        raise ValueError("a number of thousands of digits") from e
+    return value

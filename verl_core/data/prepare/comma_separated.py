@@ -3,6 +3,7 @@
 import csv
 import gzip
 import io
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -36,5 +37,5 @@ def read_csv(path: Path) -> Iterator[tuple[int, Any]]:
                 how_many = f"{len(fields)} fields, the header {len(header)}"
                 record = ValueError(f"the row has {how_many}: {', '.join(header)}")
             yield lines.line_num, record
-    except (OSError, EOFError, UnicodeDecodeError, csv.Error) as e:
+    except (OSError, EOFError, UnicodeDecodeError, zlib.error, csv.Error) as e:
         raise UserError(f"{path} cannot be read: {e}", "check that it is whole, in UTF-8, its quotes closed") from e
