@@ -15,18 +15,16 @@ from typing import Any
 
 from torch import Tensor
 
-from verl_core.checkpoint.find import step_of
 from verl_core.checkpoint.foreign.dtensor import DTENSOR
 from verl_core.checkpoint.foreign.peft_names import adapter_config, adapter_name, model_name
 from verl_core.checkpoint.foreign.rank_files import RankFiles
 from verl_core.checkpoint.foreign.restricted_pickle import record
 from verl_core.checkpoint.foreign.source import SourceAdapter, SourceOptions, TensorInfo
 from verl_core.checkpoint.foreign.torch_file import TorchFile
+from verl_core.checkpoint.foreign.verl_tree import role_folder, step_of_role
 from verl_core.checkpoint.huggingface import FOLDER
 from verl_core.config.errors import UserError
 
-ROLES = ("actor", "critic")
-TRACKER = "latest_checkpointed_iteration.txt"
 CONFIG = "fsdp_config.json"
 _RANK = re.compile(r"model_world_size_(\d+)_rank_(\d+)\.pt")
 _WRAPPERS = ("_fsdp_wrapped_module.", "_orig_mod.", "_checkpoint_wrapped_module.")
@@ -47,7 +45,7 @@ class VerlFsdp:
 
     def __init__(self, folder: Path, role: str, options: SourceOptions):
         self.folder, self.role, self._options = folder, role, options
-        self.step = next((step for path in (folder, folder.parent) if (step := step_of(path)) >= 0), None)
+        self.step = step_of_role(folder)
         self.huggingface = huggingface if ((huggingface := folder / FOLDER) / "config.json").is_file() else None
         self._config = _json(folder / CONFIG)
         self._opened: dict[Path, TorchFile] = {}
@@ -140,25 +138,8 @@ class VerlFsdp:
 
 def open_source(folder: Path, options: SourceOptions) -> VerlFsdp | None:
     """The checkpoint in a run's folder (its newest step), in a `global_step_N`, or in a role's own folder."""
-    if _holds_one(folder):
-        return VerlFsdp(folder, folder.name if folder.name in ROLES else options.role, options)
-    if there := [role for role in ROLES if _holds_one(folder / role)]:
-        if options.role not in there:
-            raise UserError(f"{folder} has no role {options.role!r}, it has {', '.join(there)}", f"--role {there[0]}")
-        return VerlFsdp(folder / options.role, options.role, options)
-    step = _newest_step(folder)
-    return open_source(step, options) if step else None
-
-
-def _newest_step(run: Path) -> Path | None:
-    tracker = run / TRACKER
-    if not tracker.is_file():
-        steps = [path for path in run.glob("global_step_*") if step_of(path) >= 0]
-        return max(steps, key=step_of, default=None)
-    step = run / f"global_step_{tracker.read_text(encoding='utf-8').strip()}"
-    if not step.is_dir():
-        raise UserError(f"{tracker} names {step.name}, which is not there", "name a global_step_N of the run")
-    return step
+    found = role_folder(folder, options.role, _holds_one)
+    return VerlFsdp(*found, options) if found else None
 
 
 def _holds_one(folder: Path) -> bool:
