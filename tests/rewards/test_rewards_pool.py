@@ -13,6 +13,8 @@ import pytest
 from verl_core.config.errors import RunError, UserError
 from verl_core.config.schema import CustomRewardConfig, RewardConfig
 from verl_core.rewards.pool import ScoreRequest, ScorerPool
+from verl_core.rewards.suspects import Suspects
+from verl_core.rewards.workload import Workload
 
 
 def answers(n, text="#### {i}"):
@@ -278,7 +280,46 @@ def test_answers_behind_one_that_hangs_do_not_wait(user_pool):
     assert hanging[0].error == "timeout: no score within 2 s"
 
 
-def test_loading_a_rule_costs_no_answer_its_time(monkeypatch):
+@pytest.mark.slow
+def test_answers_that_are_merely_slow_run_into_no_limit(user_pool):
+    """One in twenty takes 200 times as long as the others, a sixth of its limit: each looks as if it hung at first."""
+    pool = user_pool(
+        "end = time.process_time() + (0.1 if solution_str == 'slow' else 0.0005)\n"
+        "while time.process_time() < end: pass\n"
+        "return 1",
+        timeout_s=0.6,
+    )
+    score(pool, texts(*["fast"] * 20))
+    verdicts = score(pool, texts(*["slow" if i % 20 == 19 else "fast" for i in range(480)]))
+    assert {v.error for v in verdicts} == {None}
+
+
+def test_what_looks_hung_takes_little_from_others_unless_it_proves_innocent():
+    suspects = Suspects(workers=2, timeout_s=10)
+    suspects.credit = 0
+    suspects.verdict(5, suspected=False)
+    assert (suspects.credit, suspects.at_once) == (0.5, 2)
+    for _ in range(9):
+        suspects.hung()
+    assert suspects.at_once == 32
+    suspects.verdict(3, suspected=True)
+    assert (suspects.credit, suspects.at_once) == (3.5, 16)
+    suspects.verdict(1000, suspected=True)
+    assert suspects.credit == 10
+
+
+def test_an_answer_looks_hung_only_beyond_what_others_took():
+    work = Workload()
+    assert work.slow_after("math") == float("inf")
+    for seconds, processor_s in [(0.001, 0.001), (0.2, 0.1), *[(0.001, 0.001)] * 500]:
+        work.measured("math", seconds, processor_s)
+    assert 0.1 < work.slow_after("math") < 0.125
+    for _ in range(30_000):
+        work.measured("math", 0.001, 0.001)
+    assert work.slow_after("math") == pytest.approx(0.008)
+
+
+def test_loading_a_rule_costs_no_answer_its_time():
     """What a built-in rule loads late, for a data source that was not announced, does not count."""
     with ScorerPool(RewardConfig(timeout_s=0.2)) as pool:
         assert score(pool, [ScoreRequest("math", "\\boxed{1/2}", "0.5")])[0].reward == 1.0
@@ -299,7 +340,9 @@ def test_a_file_that_starts_threads_is_loaded_for_each_process(tmp_path):
         "    return {'score': told.get(), 'own': os.getpid()}\n"
     )
     with ScorerPool(RewardConfig(CustomRewardConfig(str(file)), num_workers=2, timeout_s=1.5)) as pool:
-        verdicts = [v for _ in range(3) for v in score(pool, texts(*"abcd"))]
+        verdicts, deadline = score(pool, texts(*"abcd")), time.monotonic() + 30
+        while len({v.reward for v in verdicts}) < 2 and time.monotonic() < deadline:  # until the second is loaded, too
+            verdicts += score(pool, texts(*"abcd"))
         assert len({v.reward for v in verdicts}) == 2 and all(v.parts["own"] == v.reward for v in verdicts)
         others = score(pool, texts("a", "die", "b", "loop", "c"))
     assert [v.error for v in others] == [
@@ -418,8 +461,8 @@ def test_no_process_is_left_when_the_owner_is_killed(tmp_path, last):
     (tmp_path / "reward.py").write_text(
         "import os, re, subprocess\n"
         "def compute_score(**kwargs):\n"
-        "    child = subprocess.Popen(['sleep', '600'])\n"
-        f"    open({str(pids)!r} + '.part', 'w').write(f'{{os.getpid()}} {{child.pid}}')\n"
+        "    child, other = (subprocess.Popen(['sleep', '600'], process_group=group) for group in (None, 0))\n"
+        f"    open({str(pids)!r} + '.part', 'w').write(f'{{os.getpid()}} {{child.pid}} {{other.pid}}')\n"
         f"    os.replace({str(pids)!r} + '.part', {str(pids)!r})\n"
         f"    {last}"
     )

@@ -14,13 +14,14 @@ from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
 
 from verl_core.config.errors import RunError
-from verl_core.rewards.process import BUSY, Job, Scorer, Task
+from verl_core.rewards.process import Job, Scorer, Task
 from verl_core.rewards.registry import Setup
 from verl_core.rewards.staff import LOST, Staff
+from verl_core.rewards.suspects import Suspects
 from verl_core.rewards.verdict import MEMORY, TIMEOUT, ScoreRequest, Verdict, failed
 from verl_core.rewards.workload import Workload
 
-LENT = 32  # processes beyond `workers` that may be busy with answers which look as if they hung
+CHARGE_S = 0.002  # what looks as if it hung is charged for its processor time at most so often
 GATHER, GATHER_S = 32, 0.002  # verdicts of a process with more than so many answers are read together
 
 
@@ -35,14 +36,14 @@ class _Load:
 class Dispatcher:
     """`submit`, `load`, `room` and `close` may be called from any thread; all else happens in the dispatcher's own.
 
-    An answer that takes very long keeps its process up to its limit, at low priority, and the process's place goes to
-    another one, so that the answers behind it do not wait.
+    An answer that takes very long keeps its process up to its limit, and the process's place goes to another one, so
+    that the answers behind it do not wait.
     """
 
     def __init__(self, setup: Setup, workers: int, timeout_s: float, max_queue: int):
         """Loads the rules. Raises UserError when they cannot be."""
         self._parts, self._workers, self._timeout_s, self._max_queue = len(setup.parts), workers, timeout_s, max_queue
-        self._work = Workload()
+        self._work, self._suspects = Workload(), Suspects(workers, timeout_s)
         self._selector = selectors.DefaultSelector()
         self._staff = Staff(setup, workers, self._selector)
         self._open: dict[int, Job] = {}  # by id: what callers wait for; one leaves when it is done or cancelled
@@ -156,14 +157,14 @@ class Dispatcher:
     def _patience(self) -> float | None:
         """Seconds until a score is late, or may be taken to hang."""
         times = [at for s in self._staff.scorers if s.tasks for at in (s.deadline, self._slow_at(s))]
-        if any(s.may_be_busy for s in self._staff.scorers):
-            times.append(time.monotonic() + BUSY * self._timeout_s)
+        if charged := len(self._charged()):
+            times.append(time.monotonic() + max(CHARGE_S, self._suspects.credit / charged))
         return max(0.0, min(times) - time.monotonic()) if times and min(times) < math.inf else None
 
     def _slow_at(self, scorer: Scorer) -> float:
         if scorer.lent or scorer.loading or not scorer.tasks or not (self._work.waiting or len(scorer.tasks) > 1):
             return math.inf
-        if sum(s.lent for s in self._staff.scorers) >= LENT:
+        if sum(s.lent for s in self._staff.scorers) >= self._suspects.at_once:
             return math.inf
         return scorer.slow_at(self._slow(scorer))
 
@@ -173,17 +174,20 @@ class Dispatcher:
     def _collect(self, scorer: Scorer) -> None:
         """The verdicts that a process has sent, and its end."""
         scores, gone = scorer.read()
-        for elapsed, *fields in scores:
+        for elapsed, processor_s, *fields in scores:
             if not scorer.tasks:  # it has gone on to answers that were taken away when its own took very long
                 break
             task, verdict = scorer.tasks[0], Verdict(*fields)
-            self._work.measured(task.request.data_source, elapsed)
+            self._work.measured(task.request.data_source, elapsed, processor_s)
+            self._suspects.verdict(processor_s, scorer.lent)
             if len(task.verdicts) + 1 == self._parts:
                 scorer.tasks.popleft()
             scorer.spent = bool(verdict.error and verdict.error.startswith(MEMORY))
             self._told(task, verdict, back=False)
         if gone:
             blamed = scorer.tasks.popleft() if scorer.tasks and not scorer.spent and scorer.pid else None
+            if blamed is not None:
+                self._suspects.hung()
             self._remove(scorer, blamed)
         elif scorer.lent and not scorer.tasks:
             self._remove(scorer)
@@ -212,12 +216,19 @@ class Dispatcher:
             if now >= scorer.deadline:
                 late = scorer.tasks.popleft()
                 what = "its rule was not loaded" if scorer.loading else f"no score within {self._timeout_s:g} s"
+                self._suspects.hung()
                 self._remove(scorer)
                 self._told(late, failed(f"{TIMEOUT} {what}"))
             elif now >= self._slow_at(scorer) and scorer.hangs(self._slow(scorer)):
                 self._work.back(scorer.lend())
-            elif scorer.may_be_busy:
+        for scorer in self._charged():
+            self._suspects.credit -= scorer.charge()
+            if self._suspects.credit <= 0:
                 scorer.yield_processor()
+
+    def _charged(self) -> list[Scorer]:
+        """Processes that may take processor time from others, although their answers look as if they hung."""
+        return [s for s in self._staff.scorers if s.lent and not s.idle_only]
 
     def _bury(self) -> None:
         """Scorers end with their template."""

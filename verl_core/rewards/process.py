@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import time
@@ -10,6 +11,7 @@ from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from verl_core.rewards.frames import Channel
@@ -17,11 +19,8 @@ from verl_core.rewards.orders import READY, Started
 from verl_core.rewards.template import LOAD_LIMIT_S, Template
 from verl_core.rewards.verdict import ScoreRequest, Verdict
 
-LOOKS = (
-    10  # times that a process which is slow, but has hardly had the processor, is looked at before it counts as hung
-)
-LOW_PRIORITY = 15  # nice value of a process whose answer looks as if it hung,
-BUSY = 0.03  # once it has taken this share of its limit in processor time since then
+LOOKS = 10  # times that a slow process which has not had the processor is looked at before it counts as hung
+BUSY = 0.8  # share of the time looked at that it has to have had the processor for, to count as hung at once
 
 
 @dataclass(slots=True)
@@ -55,7 +54,8 @@ class Scorer:
         self._since_cpu, self._looks = 0.0, 0
         self.spent = False  # it ends, and its present answer is not to blame
         self.lent = False  # its place has been given to another one, because its answer takes very long
-        self._busy_after: float | None = None  # processor time, seconds
+        self.idle_only = False  # it gets a processor only where nobody else wants it
+        self._charged = 0.0  # processor time, seconds
         self._lists: deque[int] = deque()  # answers of each list that it has not said READY to
 
     @property
@@ -77,7 +77,7 @@ class Scorer:
     def hangs(self, seconds: float) -> bool:
         """Asked at `slow_at`: whether that looks like an answer that hangs, not like a machine with too much to do."""
         self._looks += 1
-        return self._processor_time() - self._since_cpu > seconds / 2 or self._looks >= LOOKS
+        return self._processor_time() - self._since_cpu > BUSY * seconds or self._looks >= LOOKS
 
     def give(self, tasks: Sequence[Task]) -> None:
         """That it has gone shows when it is read."""
@@ -112,22 +112,24 @@ class Scorer:
     def lend(self) -> list[Task]:
         """Lets the present answer go on; returns those behind it. The process is of no use afterwards."""
         self.lent = True
-        self._busy_after = self._processor_time() + BUSY * self._timeout_s
+        self._charged = self._processor_time()
         rest = list(self.tasks)[1:]
         self.tasks = deque([self.tasks[0]])
         return rest
 
-    def yield_processor(self) -> None:
-        """Lowers the priority of one that keeps a processor busy."""
-        if self.pid is not None and self._busy_after is not None and self._processor_time() > self._busy_after:
-            self._busy_after = None
-            with contextlib.suppress(ProcessLookupError):
-                os.setpriority(os.PRIO_PGRP, self.pid, LOW_PRIORITY)
+    def charge(self) -> float:
+        """Processor time since it was lent, or was charged before; seconds."""
+        before, self._charged = self._charged, self._processor_time()
+        return self._charged - before if self._charged < math.inf else 0.0
 
-    @property
-    def may_be_busy(self) -> bool:
-        """Whether `yield_processor` may have something to do."""
-        return self._busy_after is not None
+    def yield_processor(self) -> None:
+        """From now on it takes no processor from others. There is no way back without privileges."""
+        self.idle_only = True
+        if self.pid is not None:
+            with contextlib.suppress(OSError):
+                os.setpriority(os.PRIO_PGRP, self.pid, 19)  # for what it has started
+                for thread in Path(f"/proc/{self.pid}/task").iterdir():
+                    os.sched_setscheduler(int(thread.name), os.SCHED_IDLE, os.sched_param(0))
 
     def _processor_time(self) -> float:
         """Seconds, of all its threads; infinite when it has ended or cannot be asked."""

@@ -13,6 +13,7 @@ as soon as it is known, so that the other side can time every single one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import inspect
 import os
@@ -45,6 +46,7 @@ def main() -> None:
     hang_up = os.dup(0)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # a rule that reads stdin finds nothing
     _end_with_the_pool(hang_up, control)
+    os.close(hang_up)
     scorers: set[int] = set()
     try:
         setup: Setup = receive(control)
@@ -55,7 +57,7 @@ def main() -> None:
         while True:
             order, handles, _, _ = socket.recv_fds(control, 1, 1)
             if order == FORK:
-                scorers.add(_start_scorer(handles[0], hang_up, forkable, control, setup, find, printed))
+                scorers.add(_start_scorer(handles[0], forkable, control, setup, find, printed))
             elif order == LOAD:
                 error, forkable = _error_of(find, receive(control)), _forkable(files)
                 send(control, Loaded(error, forkable))
@@ -103,9 +105,7 @@ def _forkable(files: set[str]) -> bool:
     return threads == 1 and _open_files() <= files
 
 
-def _start_scorer(
-    handle: int, hang_up: int, fork: bool, control: socket.socket, setup: Setup, find: Find, printed: Bounded
-) -> int:
+def _start_scorer(handle: int, fork: bool, control: socket.socket, setup: Setup, find: Find, printed: Bounded) -> int:
     """Forks a scorer and returns its pid; or becomes it, and does not return."""
     if fork:
         gc.freeze()  # what is loaded stays shared between the processes
@@ -117,8 +117,6 @@ def _start_scorer(
         control.close()
     sock = socket.socket(fileno=handle)
     os.set_inheritable(handle, False)
-    if fork:
-        _end_with_the_pool(hang_up, sock)
     try:
         send(sock, Started(os.getpid()))
         _serve(sock, setup, find, printed)
@@ -130,17 +128,35 @@ def _start_scorer(
         os._exit(0)  # whatever threads the rule has left behind
 
 
-def _end_with_the_pool(hang_up: int, sock: socket.socket) -> None:
-    """Ends this process and all it started when the pool's end of the pipe `hang_up` is closed, which a kill does too.
+def _end_with_the_pool(hang_up: int, control: socket.socket) -> None:
+    """Ends this session, which is the template, its scorers and what they started, when the pool's end of the pipe
+    `hang_up` is closed, which a kill does too.
 
     A process of its own watches: a rule in C code (a regular expression that backtracks for ever) lets no thread run.
     """
     if os.fork() == 0:
-        sock.close()  # else the pool would not notice that this process has died
+        os.setpgid(0, 0)  # it outlives the template's group
+        control.close()  # else the pool would not notice that the template has died
         watched = select.poll()
         watched.register(hang_up, 0)  # reports nothing but the end of the pipe
         watched.poll()
-        os.killpg(0, signal.SIGKILL)
+        killed: set[int] = set()
+        while left := _session() - killed - {os.getpid()}:  # what was forked meanwhile is there the next time
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            killed |= left
+        os._exit(0)
+
+
+def _session() -> set[int]:
+    """The processes of this session."""
+    own, found = os.getsid(0), set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.getsid(int(folder.name)) == own:
+                found.add(int(folder.name))
+    return found
 
 
 def _serve(sock: socket.socket, setup: Setup, find: Find, printed: Bounded) -> None:
@@ -155,11 +171,11 @@ def _serve(sock: socket.socket, setup: Setup, find: Find, printed: Bounded) -> N
             for k in range(first, len(setup.parts)):
                 printed.reset()
                 cpu.start()
-                began = time.perf_counter()
+                began, began_cpu = time.perf_counter(), time.process_time()
                 verdict = _score(find, k, answer)
-                elapsed = time.perf_counter() - began
+                elapsed, processor_s = time.perf_counter() - began, time.process_time() - began_cpu
                 cpu.stop()
-                send(sock, (elapsed, *fields_of(verdict)))
+                send(sock, (elapsed, processor_s, *fields_of(verdict)))
                 if verdict.error and verdict.error.startswith(MEMORY):
                     return  # what is left of a process that ran out of memory is not trusted
 
