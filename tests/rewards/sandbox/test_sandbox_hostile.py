@@ -18,6 +18,7 @@ from verl_core.config.errors import RunError
 from verl_core.config.schema import RewardConfig
 from verl_core.config.schema_sandbox import SandboxConfig
 from verl_core.rewards.pool import ScoreRequest, ScorerPool
+from verl_core.rewards.sandbox.asserts import judge_tests
 from verl_core.rewards.sandbox.bubblewrap import Bubblewrap
 from verl_core.rewards.sandbox.local import LocalSandbox
 from verl_core.rewards.sandbox.protocol import Limits, Outcome
@@ -115,6 +116,17 @@ def test_a_program_dies_with_the_process_that_runs_it(kind: type[LocalSandbox]) 
         runner.kill()
         runner.wait()
     assert _soon(lambda: not processes_with(word))
+
+
+def test_nothing_runs_when_its_outcome_is_there() -> None:
+    program = "import os\nx = bytearray(300 << 20)\nos.closerange(0, 64)\nwhile True: pass"
+    limits = Limits(seconds=0.4, memory_mb=MEMORY_MB + 600)
+    for run in (
+        lambda: Bubblewrap().run(program, b"", limits),
+        lambda: judge_tests(Bubblewrap(), program, ["assert f(1) + 1 == 2"], "", "", limits).outcome,
+    ):
+        assert run().status == "timeout"
+        assert not processes_with(str(limits.memory_mb << 20))
 
 
 def test_closing_the_pool_ends_its_programs() -> None:

@@ -16,7 +16,7 @@ from verl_core.rewards.sandbox.inside import text
 from verl_core.rewards.sandbox.interpreter import FLAGS
 from verl_core.rewards.sandbox.protocol import Limits, Outcome
 from verl_core.rewards.sandbox.seccomp import bpf_filter
-from verl_core.rewards.sandbox.supervise import supervise
+from verl_core.rewards.sandbox.supervise import end, supervise
 
 OPEN_FILES = 64
 THREADS = 64
@@ -125,8 +125,7 @@ class LocalSandbox(ABC):
                 env=place.environment,
                 start_new_session=place.own_session,
             )
-            at_the_end.callback(process.wait)
-            at_the_end.callback(process.kill)
+            at_the_end.callback(end, process)
             theirs.close()
             _hand_over(program, ours, limits)
             yield process
@@ -160,8 +159,8 @@ def _in_memory(content: bytes) -> Iterator[int]:
 
 def _pipe(stack: ExitStack) -> tuple[int, int]:
     ends = os.pipe()
-    for end in ends:
-        stack.callback(os.close, end)
+    for fd in ends:
+        stack.callback(os.close, fd)
     return ends
 
 

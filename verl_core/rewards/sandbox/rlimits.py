@@ -13,10 +13,11 @@ from verl_core.rewards.sandbox.protocol import Limits, Outcome
 
 
 class Rlimits(LocalSandbox):
-    """One process without sockets, children or more memory than it may have, in a session and a folder of its own.
+    """One process without sockets, children, capabilities or more memory than it may have, in a session and a folder of
+    its own.
 
-    WEAKER than a namespace: it can read every file that this user can, write wherever this user can, and disturb this
-    user's processes in ways that no filter of system calls sees.
+    WEAKER than a namespace: it can read every file that this user can, the memory of this user's processes included
+    where the kernel shows it to them, and write wherever this user can.
     """
 
     def command(self, python: Sequence[str], fds: Sequence[int], filter_fd: int, limits: Limits) -> list[str]:

@@ -2,9 +2,12 @@
 
 import os
 import selectors
+import signal
 import subprocess
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import IO
 
 from verl_core.rewards.sandbox.protocol import Limits, Outcome, Status
@@ -26,8 +29,7 @@ def supervise(process: subprocess.Popen[bytes], stdin: bytes, limits: Limits, st
         if stopped is None:
             stopped = _wait(process, deadline)
     finally:
-        process.kill()  # nothing to kill where it has ended
-        process.wait()
+        end(process)
         watch.discard(time.monotonic() + _LINGER_S)
     seconds = time.monotonic() - started
     errors = watch.stderr.decode(errors="replace")
@@ -37,6 +39,39 @@ def supervise(process: subprocess.Popen[bytes], stdin: bytes, limits: Limits, st
     if status == "failed" and errors.rsplit("\n", 2)[-2:][0].startswith("MemoryError"):
         status = "memory"
     return Outcome(status, bytes(watch.stdout), errors, process.returncode, seconds)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Kills a process, if it has not ended, and waits for it.
+
+    One that stands for a namespace of processes has one child, the namespace's init, and ends with it. So it is the
+    init that is killed, which the kernel takes for gone only when nothing else is left in there.
+    """
+    if process.poll() is None:
+        for child in _children(process.pid):
+            with suppress(OSError, subprocess.TimeoutExpired), _handle(child) as handle:
+                if child in _children(process.pid):  # the handle is of that very one
+                    signal.pidfd_send_signal(handle, signal.SIGKILL)
+                    process.wait(_LINGER_S)
+    process.kill()
+    process.wait()
+
+
+def _children(pid: int) -> list[int]:
+    """None where the kernel does not tell."""
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+@contextmanager
+def _handle(pid: int) -> Iterator[int]:
+    handle = os.pidfd_open(pid)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def _wait(process: subprocess.Popen[bytes], deadline: float) -> Status | None:
