@@ -1,16 +1,15 @@
 """Finding checkpoints: which folders are whole, which is the newest, and which one a path given by a user means."""
 
 import logging
-import re
 from collections.abc import Collection
 from pathlib import Path
 
-from verl_core.checkpoint.manifest import MANIFEST, Manifest, NoManifest, content_faults, faults, read_manifest
+from verl_core.checkpoint.inspect import step_of, survey
+from verl_core.checkpoint.manifest import MANIFEST, NoManifest, content_faults, faults, read_manifest
 from verl_core.config.errors import UserError
 
 log = logging.getLogger(__name__)
 
-_STEP = re.compile(r"global_step_(\d+)")
 EVERYTHING = ("",)
 
 
@@ -23,7 +22,7 @@ def find_checkpoint(source: Path | str, parts: tuple[str, ...] = EVERYTHING) -> 
     source = Path(source).expanduser()
     if not source.is_dir():
         raise UserError(f"{source} is not a folder", "give a run directory, its checkpoints folder or a global_step_N")
-    if _STEP.fullmatch(source.resolve().name) or (source / MANIFEST).exists():
+    if step_of(source.resolve()) >= 0 or (source / MANIFEST).exists():
         _require_whole(source, parts)
         return source
     folder = source / "checkpoints" if (source / "checkpoints").is_dir() else source
@@ -57,31 +56,6 @@ def require_undamaged(folder: Path, parts: tuple[str, ...] = EVERYTHING) -> None
     """Reads the files below `parts`. Raises UserError that names those that differ from what was written."""
     if found := content_faults(folder, read_manifest(folder), parts):
         raise UserError(f"{folder}: {'; '.join(found)}", "give another global_step_N of the run")
-
-
-def survey(folder: Path) -> tuple[list[tuple[Path, Manifest]], list[tuple[Path, str]]]:
-    """Whole checkpoints in the order they were written, and the broken ones with their fault in the order of steps."""
-    whole: list[tuple[Path, Manifest]] = []
-    broken: list[tuple[Path, str]] = []
-    for path in folder.glob("global_step_*") if folder.is_dir() else ():
-        if step_of(path) < 0 or not path.is_dir():
-            continue
-        try:
-            manifest = read_manifest(path)
-        except NoManifest as error:
-            broken.append((path, str(error)))
-            continue
-        if found := faults(path, manifest):
-            broken.append((path, "; ".join(found)))
-        else:
-            whole.append((path, manifest))
-    return sorted(whole, key=lambda item: item[1].serial), sorted(broken, key=lambda item: step_of(item[0]))
-
-
-def step_of(path: Path) -> int:
-    """N of a folder named `global_step_N`, -1 for any other name."""
-    match = _STEP.fullmatch(path.name)
-    return int(match[1]) if match else -1
 
 
 def is_whole(folder: Path) -> bool:

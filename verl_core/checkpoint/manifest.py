@@ -25,6 +25,14 @@ class Piece:
 
 
 @dataclass(frozen=True)
+class Score:
+    """What the metric by which the best checkpoint is kept was at the step of this one."""
+
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True)
 class Manifest:
     """`serial` counts the checkpoints of a run in the order they were written, which is not always that of the steps.
     `roles` maps a role to the number of ranks that wrote it; `files` maps a path inside the folder to its piece."""
@@ -34,6 +42,7 @@ class Manifest:
     roles: dict[str, int]
     versions: dict[str, str]
     files: dict[str, Piece]
+    score: Score | None = None
     format: int = FORMAT
 
     @property
@@ -82,7 +91,7 @@ def write_text_durably(path: Path, text: str) -> None:
     fsync(path.parent)
 
 
-def write_manifest(folder: Path, step: int, serial: int) -> Manifest:
+def write_manifest(folder: Path, step: int, serial: int, score: Score | None = None) -> Manifest:
     """Forces every file of `folder` to the disk and seals it with a manifest."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
 
@@ -100,6 +109,7 @@ def write_manifest(folder: Path, step: int, serial: int) -> Manifest:
         roles={path.parent.name: json.loads(path.read_text())["world_size"] for path in folder.glob("*/engine.json")},
         versions={name: _version(name) for name in ("rlx", "torch", "transformers")},
         files={path.relative_to(folder).as_posix(): piece for path, piece in zip(paths, pieces, strict=True)},
+        score=score,
     )
     write_text_durably(folder / MANIFEST, json.dumps(asdict(manifest), indent=1) + "\n")
     return manifest
@@ -110,7 +120,8 @@ def read_manifest(folder: Path) -> Manifest:
     try:
         fields = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         files = {name: Piece(**piece) for name, piece in fields.pop("files").items()}
-        manifest = Manifest(files=files, **fields)
+        score = fields.pop("score", None)
+        manifest = Manifest(files=files, score=Score(**score) if score else None, **fields)
     except (FileNotFoundError, NotADirectoryError):
         raise NoManifest(f"{MANIFEST} is missing (the save did not finish)") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

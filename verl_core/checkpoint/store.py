@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
-from verl_core.checkpoint.find import EVERYTHING, is_whole, newest_whole, survey
+from verl_core.checkpoint.find import EVERYTHING, is_whole, newest_whole
+from verl_core.checkpoint.inspect import survey
 from verl_core.checkpoint.manifest import (
     MANIFEST,
     content_faults,
@@ -21,7 +22,8 @@ from verl_core.checkpoint.manifest import (
     write_manifest,
     write_text_durably,
 )
-from verl_core.config.errors import RunError, UserError
+from verl_core.checkpoint.retention import Retention
+from verl_core.config.errors import RunError
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +40,8 @@ _DISK = (
 
 
 class CheckpointStore:
-    """Checkpoints under `folder` (a run's `checkpoints/`), of which `keep` newest stay (None: all).
+    """Checkpoints under `folder` (a run's `checkpoints/`), of which those stay that `keep` says: a number of the
+    newest, or a `Retention` (None: all).
 
     The writer is one process of a run: `recover()` once at start, then for each save `begin`, let every rank write
     below the folder it returns, `commit`; or `with store.saving(step) as folder:`, which clears up after a failure.
@@ -49,13 +52,9 @@ class CheckpointStore:
         set()
     )  # of all stores of this process, to tell them from a dead one's with its number
 
-    def __init__(self, folder: Path | str, keep: int | None = None):
-        if keep is not None and keep < 1:
-            raise UserError(
-                f"trainer.max_ckpt_to_keep is {keep}, but at least 1 checkpoint is kept", "use null for all"
-            )
+    def __init__(self, folder: Path | str, keep: int | Retention | None = None):
         self.folder = Path(folder)
-        self.keep = keep
+        self.keep = keep if isinstance(keep, Retention) else Retention(keep)
         self._open: dict[int, Path] = {}
         self._recovered = False
 
@@ -102,8 +101,9 @@ class CheckpointStore:
         self._writing.add(path)
         return path
 
-    def commit(self, step: int) -> Path:
-        """Makes the folder of `begin(step)` a checkpoint, removes the oldest beyond `keep`, returns the final path.
+    def commit(self, step: int, value: float | None = None) -> Path:
+        """Makes the folder of `begin(step)` a checkpoint, removes those not to keep, returns the final path. `value`:
+        of the metric by which the best one is kept, at this step.
 
         Raises RunError when the disk is full, leaving every earlier checkpoint as it was.
         """
@@ -114,7 +114,7 @@ class CheckpointStore:
         serial = 1 + max((manifest.serial for _, manifest in present), default=0)
         aside = None
         try:
-            write_manifest(temporary, step, serial)
+            write_manifest(temporary, step, serial, self.keep.score(value))
             aside = self._move_aside(target) if target.exists() else None
             temporary.rename(target)
         except OSError as error:
@@ -126,7 +126,7 @@ class CheckpointStore:
         self._point_to(target)
         if aside and _TRASH.fullmatch(aside.name):
             _remove(aside)
-        self._prune(target)
+        self._prune()
         return target
 
     def abort(self, step: int) -> None:
@@ -212,11 +212,8 @@ class CheckpointStore:
             return True
         return True
 
-    def _prune(self, written: Path) -> None:
-        if self.keep is None:
-            return
-        others = [path for path, _ in survey(self.folder)[0] if path != written]
-        for path in others[: max(0, len(others) + 1 - self.keep)]:
+    def _prune(self) -> None:
+        for path in self.keep.superfluous(survey(self.folder)[0]):
             try:
                 _remove(self._to_trash(path))
             except OSError as error:

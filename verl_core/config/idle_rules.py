@@ -397,5 +397,16 @@ RULES = [
         lambda c: c.trainer.save_freq == 0,
         "trainer.save_freq=-1 or more than 0",
     ),
+    Rule(
+        ("trainer.keep_best.metric",),
+        lambda c: c.trainer.max_ckpt_to_keep is None or c.trainer.save_freq <= 0,
+        "trainer.save_freq and trainer.max_ckpt_to_keep, 1 or more",
+    ),
+    Rule(
+        ("trainer.keep_best.metric",),
+        lambda c: (c.trainer.keep_best.metric or "").startswith("val") and c.trainer.test_freq == 0,
+        "trainer.test_freq=-1 or more than 0",
+    ),
+    Rule(("trainer.keep_best.mode",), lambda c: c.trainer.keep_best.metric is None, "trainer.keep_best.metric"),
     Rule(("cluster.ray_address",), lambda c: c.cluster.executor == "local", "cluster.executor=ray"),
 ]

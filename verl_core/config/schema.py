@@ -28,7 +28,7 @@ from verl_core.config.schema_roles import (
     WarmupConfig,
     WarmupPhase,
 )
-from verl_core.config.schema_trainer import TrainerConfig
+from verl_core.config.schema_trainer import KeepBestConfig, TrainerConfig
 
 __all__ = [
     "FACTS",
@@ -46,6 +46,7 @@ __all__ = [
     "FilterGroupsConfig",
     "FsdpConfig",
     "JudgeConfig",
+    "KeepBestConfig",
     "KlCtrlConfig",
     "KuberayConfig",
     "LaunchConfig",

@@ -5,6 +5,15 @@ from typing import Literal
 
 
 @dataclass
+class KeepBestConfig:
+    metric: str | None = None
+    """Metric, as metrics.jsonl has it at the step of a checkpoint, by which the best one is kept beside the newest;
+    null: none."""
+    mode: Literal["max", "min"] = "max"
+    """Whether the highest or the lowest value is the best; of equals the newest is."""
+
+
+@dataclass
 class TrainerConfig:
     project_name: str = "rlx"
     """First folder under default_local_dir; one name without `/`."""
@@ -40,6 +49,8 @@ class TrainerConfig:
     not free, and for the last checkpoint of a run, training waits."""
     max_ckpt_to_keep: int | None = None
     """Checkpoints kept, oldest removed first; null: all."""
+    keep_best: KeepBestConfig = field(default_factory=KeepBestConfig)
+    """One more checkpoint that is kept."""
     logger: list[Literal["console", "jsonl", "tensorboard", "wandb"]] = field(
         default_factory=lambda: ["console", "jsonl"]
     )

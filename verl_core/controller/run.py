@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from verl_core.batch import Batch
+from verl_core.checkpoint.retention import Retention
 from verl_core.checkpoint.store import CheckpointStore
 from verl_core.config.catalogue import entry, implementation
 from verl_core.config.effective import (
@@ -162,6 +163,7 @@ class Run:
         self.generation = Generation(config, model_folder, timer=self.timer, run_dir=self.run_dir)
         self.progress = Progress()
         self.buffer = ReplayBuffer()
+        self.logged: dict[str, float | None] = {}  # the last line of metrics
         self._stop = stop
         self._trackers: Trackers | None = None
 
@@ -207,7 +209,9 @@ class Run:
         filters = c.algorithm.filter_groups if self.generates else FilterGroupsConfig()  # what is read is all alike
         self.collector = Collector(self.source, self.buffer, c.data.train_batch_size, filters, self._stop)
         self.validator = self._validator(held_out) if held_out is not None else None
-        store = CheckpointStore(self.run_dir / "checkpoints", c.trainer.max_ckpt_to_keep)
+        best = c.trainer.keep_best
+        keep = Retention(c.trainer.max_ckpt_to_keep, best.metric, best.mode)
+        store = CheckpointStore(self.run_dir / "checkpoints", keep)
         self.saver = Saver(store, trained, loader, self.buffer, self.flow)
         stack.push_async_callback(self.saver.close)
         resume_step = await self._restore(store, say)
@@ -312,7 +316,8 @@ class Run:
         memory = await self.accounts.memory()
         timing = self.timer.end_step(tokens, produced, ranks)
         used = self.accounts.utilisation(timing)
-        self._trackers.log(self.progress.step, metrics | place | engines | memory | timing | used)
+        self.logged = {**metrics, **place, **engines, **memory, **timing, **used}
+        self._trackers.log(self.progress.step, self.logged)
 
     def finish(self, exit_code: int, reason: str) -> dict[str, Any]:
         """Closes the trackers and writes summary.json; returns the summary."""

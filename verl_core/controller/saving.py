@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import json
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -45,7 +47,8 @@ class Saver:
         self.saved_step = 0  # step of the newest checkpoint; a run that has taken no step has nothing to save
         self._writing: asyncio.Task[None] | None = None
 
-    async def save(self, progress: Progress, behind: bool = False) -> None:
+    async def save(self, progress: Progress, metrics: Mapping[str, float | None], behind: bool = False) -> None:
+        """`metrics`: those of the step that progress has reached."""
         await self.finish()
         step, need = progress.step, sum([await role.state_bytes() for role in self.roles])
         folder = self.store.begin(step, need)
@@ -57,11 +60,25 @@ class Saver:
             (folder / "buffer").mkdir()
             _write(folder / "buffer" / "groups.json", self.buffer.state())
         self.saved_step = step
-        self._writing = asyncio.create_task(self._complete(step, need))
+        self._writing = asyncio.create_task(self._complete(step, need, self._value(metrics)))
         if not behind:
             await self.finish()
 
-    async def _complete(self, step: int, need: int) -> None:
+    def _value(self, metrics: Mapping[str, float | None]) -> float | None:
+        """Of the metric by which the best checkpoint is kept."""
+        metric = self.store.keep.metric
+        if metric is None or metric in metrics:
+            return None if metric is None else metrics[metric]
+        near = difflib.get_close_matches(metric, metrics, n=3)
+        log.warning(
+            "trainer.keep_best.metric: step %d has no %s, so its checkpoint cannot be the best%s",
+            metrics["training/global_step"],
+            metric,
+            f"; it has {', '.join(near)}" if near else "",
+        )
+        return None
+
+    async def _complete(self, step: int, need: int, value: float | None) -> None:
         began = time.perf_counter()
         groups = {id(role.group): role.group for role in self.roles}.values()
         with self.store.clearing_up(step, need):
@@ -69,7 +86,7 @@ class Saver:
             for failed in await asyncio.gather(*written, return_exceptions=True):  # none writes any more
                 if isinstance(failed, BaseException):
                     raise failed
-        await asyncio.to_thread(self.store.commit, step)
+        await asyncio.to_thread(self.store.commit, step, value)
         log.info("the checkpoint of step %d was written in %.1f s", step, time.perf_counter() - began)
 
     def check(self) -> None:

@@ -60,7 +60,7 @@ async def train(run: Run) -> None:
 
 async def save(run: Run, behind: bool = False) -> None:
     with run.timer.phase("save_checkpoint"):
-        await run.saver.save(run.progress, behind)
+        await run.saver.save(run.progress, run.logged, behind)
 
 
 def due(every: int, step: int, last: bool) -> bool:

@@ -1,11 +1,12 @@
-"""`rlx runs`: what has been trained here. `ls` and `show` read JSON files; `plot` becomes a job that can draw."""
+"""`rlx runs`: what has been trained here. `ls`, `show` and `verify` need no environment; `plot` becomes a job that can
+draw."""
 
 from pathlib import Path
 from typing import Any
 
 import typer
 
-from rlx import jobs, run_records, ui
+from rlx import jobs, run_checkpoints, run_records, ui
 from rlx.arguments import JSON_OPTION
 from verl_core.config.errors import UserError
 
@@ -22,7 +23,10 @@ SHOWN_METRICS = (
 )
 
 app = typer.Typer(
-    help="List runs, show one, draw its curves.", rich_markup_mode=None, add_completion=False, no_args_is_help=True
+    help="List runs, show one, check its checkpoints, draw its curves.",
+    rich_markup_mode=None,
+    add_completion=False,
+    no_args_is_help=True,
 )
 
 DIR = typer.Option("runs", "--dir", help="Folder that holds the runs (trainer.default_local_dir).")
@@ -48,13 +52,15 @@ def ls(root: Path = DIR, as_json: bool = JSON_OPTION) -> None:
 
 @app.command()
 def show(run: Path = typer.Argument(..., metavar="RUN", help="A run directory."), as_json: bool = JSON_OPTION) -> None:
-    """Show how a run was started, how far it came, its last metrics."""
+    """Show how a run was started, how far it came, its last metrics, and its checkpoints."""
     _existing_run(run)
     record = run_records.read_json(run / "run.json") or {}
     summary = run_records.read_json(run / "summary.json")
     metrics = run_records.last_metrics(run)
+    checkpoints = run_checkpoints.checkpoints_of(run)
     if as_json:
-        ui.out_json({"run": record, "summary": summary, "metrics": metrics})
+        told = run_checkpoints.as_json(checkpoints)
+        ui.out_json({"run": record, "summary": summary, "metrics": metrics, "checkpoints": told})
         return
     view = _overview(run)
     git = record.get("git")
@@ -73,7 +79,29 @@ def show(run: Path = typer.Argument(..., metavar="RUN", help="A run directory.")
         rows.append(("seconds", ", ".join(f"{name} {value:.1f}" for name, value in summary.get("seconds", {}).items())))
         rows.append(("tokens/s", str(summary.get("tokens_per_s") or "")))
     rows += [(name, f"{metrics[name]:.4g}") for name in SHOWN_METRICS if metrics and metrics.get(name) is not None]
+    rows += [(c.path.name, run_checkpoints.state(c)) for c in checkpoints]
     ui.pairs([row for row in rows if row[1]])
+
+
+@app.command()
+def verify(
+    run: Path = typer.Argument(..., metavar="RUN", help="A run directory, or its checkpoints folder."),
+    checksums: bool = typer.Option(False, "--checksums", help="Read every file: finds changed ones, takes its time."),
+    as_json: bool = JSON_OPTION,
+) -> None:
+    """Tell which checkpoints of a run are whole.
+
+    Missing, cut and changed files are named. Exit code 1 when the newest checkpoint is broken.
+    """
+    found = run_checkpoints.checkpoints_of(run)
+    run_checkpoints.require_some(found, run)
+    if checksums:
+        found = run_checkpoints.read_all(found)
+    if as_json:
+        ui.out_json(run_checkpoints.as_json(found))
+        raise typer.Exit(0 if run_checkpoints.newest_is_whole(found) else 1)
+    run_checkpoints.table(found)
+    run_checkpoints.refuse_broken_newest(found)
 
 
 @app.command()

@@ -1,0 +1,83 @@
+"""The checkpoints of a run for people: which are whole, and what is wrong with the others."""
+
+from pathlib import Path
+from typing import Any
+
+from rlx import ui
+from verl_core.checkpoint import inspect
+from verl_core.checkpoint.inspect import Inspected
+from verl_core.config.errors import UserError
+
+MOST = 3
+"""Faults of one checkpoint that a table names."""
+
+
+def checkpoints_of(source: Path) -> list[Inspected]:
+    """Those of a run directory or of its `checkpoints` folder, by step."""
+    return inspect.inspect(source / "checkpoints" if (source / "checkpoints").is_dir() else source)
+
+
+def require_some(found: list[Inspected], source: Path) -> None:
+    """UserError where there is none."""
+    if not found:
+        raise UserError(
+            f"no checkpoint in {source}", "`rlx runs ls` lists the runs here; trainer.save_freq says when they save"
+        )
+
+
+def read_all(found: list[Inspected]) -> list[Inspected]:
+    """With what reading every byte tells."""
+    total = sum(c.manifest.total_bytes for c in found if c.manifest and c.whole)
+    with ui.download_progress("reading", total) as bar:
+        return [inspect.read_through(c, bar.advance) for c in found]
+
+
+def as_json(found: list[Inspected]) -> list[dict[str, Any]]:
+    last = inspect.newest(found)
+    return [
+        {
+            "step": c.step,
+            "path": str(c.path),
+            "whole": c.whole,
+            "newest": c is last,
+            "faults": c.faults,
+            "bytes": c.manifest.total_bytes if c.manifest else None,
+            "ranks": c.manifest.roles if c.manifest else {},
+            "score": {c.manifest.score.metric: c.manifest.score.value} if c.manifest and c.manifest.score else {},
+        }
+        for c in found
+    ]
+
+
+def table(found: list[Inspected]) -> None:
+    """One row a checkpoint."""
+    ui.table(("STEP", "SIZE", "RANKS", "SCORE", "STATE"), [_row(c) for c in found])
+
+
+def state(found: Inspected, checked: str = "whole") -> str:
+    """`checked`, or what is wrong."""
+    more = f"; and {len(found.faults) - MOST} more" if len(found.faults) > MOST else ""
+    return checked if found.whole else "; ".join(found.faults[:MOST]) + more
+
+
+def newest_is_whole(found: list[Inspected]) -> bool:
+    """Whether the checkpoint that was written last is whole."""
+    last = inspect.newest(found)
+    return last is not None and last.whole
+
+
+def refuse_broken_newest(found: list[Inspected]) -> None:
+    """UserError where the checkpoint that was written last is not whole."""
+    last = inspect.newest(found)
+    if last is None or last.whole:
+        return
+    whole = [c.path.name for c in found if c.whole]
+    hint = f"--resume passes it over; whole are {', '.join(whole)}" if whole else "copy the missing files there"
+    raise UserError(f"the newest checkpoint, {last.path.name}, is broken: {state(last)}", hint)
+
+
+def _row(found: Inspected) -> tuple[str, ...]:
+    manifest = found.manifest
+    score = f"{manifest.score.value:.4g}" if manifest and manifest.score else ""
+    ranks = ", ".join(f"{role} {count}" for role, count in manifest.roles.items()) if manifest else ""
+    return str(found.step), ui.size(manifest.total_bytes) if manifest else "", ranks, score, state(found)
