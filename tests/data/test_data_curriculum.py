@@ -13,6 +13,7 @@ from verl_core.data.dataset import PromptDataset
 from verl_core.data.loader import PromptLoader
 
 LEVELS = [3, 1, 2, 1, 0.5, 3, 2, 1]
+ROW = {"data_source": "s", "prompt": "Q", "reward_model": {"ground_truth": "1"}}
 
 OWN = """
 class Curriculum:
@@ -37,6 +38,11 @@ class Curriculum:
 class Bad(Curriculum):
     def order(self, epoch):
         return ANSWER
+
+
+class Unkept(Curriculum):
+    def state(self):
+        return {1, 2}
 
 
 class Short:
@@ -87,9 +93,14 @@ def test_the_easiest_come_first_and_equals_are_shuffled_anew_each_epoch(file, to
 
 def test_a_row_without_a_number_to_order_by_is_named(file, tokenizer):
     with file.open("a") as f:
-        f.write(json.dumps({"data_source": "s", "prompt": "Q", "reward_model": {"ground_truth": "1"}}) + "\n")
-    with pytest.raises(UserError, match=r"row 9: extra_info.level is missing; keys present: data_source, prompt"):
-        loader_of(file, tokenizer, by="extra_info.level")
+        f.write(json.dumps(ROW) + "\n")
+        f.write(json.dumps({**ROW, "extra_info": {"level": 10**400}}) + "\n")
+    for said in (
+        "row 9: extra_info.level is missing; keys present: data_source, prompt",
+        "row 10: .*too large a number",
+    ):
+        with pytest.raises(UserError, match=said):
+            loader_of(file, tokenizer, by="extra_info.level")
 
 
 @pytest.mark.parametrize("acc", [True, False])
@@ -171,10 +182,12 @@ def test_an_order_that_is_none_is_refused_by_name(file, tokenizer, tmp_path, ans
         loader.next()
 
 
-def test_a_file_without_the_class_or_its_methods_is_refused(file, tokenizer, tmp_path):
+def test_a_class_that_is_absent_or_lacks_a_part_is_refused(file, tokenizer, tmp_path):
     (tmp_path / "own.py").write_text(OWN)
     for name, said in [("None", "has no class 'None'"), ("Short", "has no method state, load_state")]:
         with pytest.raises(UserError, match=said):
             loader_of(file, tokenizer, path=str(tmp_path / "own.py"), name=name)
+    with pytest.raises(UserError, match=r"'Unkept' of .*own.py.state\(\) is no JSON"):
+        loader_of(file, tokenizer, path=str(tmp_path / "own.py"), name="Unkept")
     with pytest.raises(UserError, match="no such curriculum file"):
         loader_of(file, tokenizer, path=str(tmp_path / "absent.py"))

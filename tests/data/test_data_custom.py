@@ -151,6 +151,15 @@ def test_tools_and_a_system_message_are_kept(tmp_path, custom):
     assert example.tools == (tool,) and example.messages[0] == {"role": "system", "content": "Be brief"}
 
 
+def test_tools_of_any_schemas_go_into_one_column(tmp_path, custom):
+    """Parquet has no empty objects, and one type for what `default` may be of any."""
+    bare = {"name": "now", "parameters": {"properties": {}}}
+    schemas = [bare, *({"name": "add", "parameters": {"default": value}} for value in (1, "one"))]
+    source = jsonl(tmp_path / "in.jsonl", [{"q": "Hi", "a": "Yes", "t": [tool]} for tool in schemas])
+    rows = custom(source, "--map", "prompt=q,answer=a,tools=t")["train"]
+    assert [demonstration(row, "f", 1, DataConfig()).tools for row in rows] == [(tool,) for tool in schemas]
+
+
 def test_broken_csv_is_named_by_line(tmp_path, custom):
     source = tmp_path / "a.csv"
     source.write_text('q,a\n"two\nlines",1\nshort\n', encoding="utf-8")
@@ -167,10 +176,13 @@ def test_broken_csv_is_named_by_line(tmp_path, custom):
         custom(source, "--map", "prompt=q,answer=a")
 
 
-def test_values_of_several_types_in_one_column_are_refused(tmp_path, custom):
-    rows = [{"q": "x", "a": {"tests": ["y"]}}, {"q": "x", "a": "z"}]
-    with pytest.raises(UserError, match="a column of train has values of several types"):
-        custom(jsonl(tmp_path / "in.jsonl", rows), "--map", "prompt=q,ground_truth=a", "--constant", "data_source=x")
+def test_values_that_no_column_can_hold_are_refused(tmp_path, custom):
+    several, empty = [{"q": "x", "a": {"tests": ["y"]}}, {"q": "x", "a": "z"}], [{"q": "x", "a": {"tests": {}}}]
+    for rows in (several, empty):
+        with pytest.raises(UserError, match="the rows of train do not fit into a table"):
+            custom(
+                jsonl(tmp_path / "in.jsonl", rows), "--map", "prompt=q,ground_truth=a", "--constant", "data_source=x"
+            )
 
 
 def test_images_are_refused(tmp_path, custom):

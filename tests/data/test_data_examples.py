@@ -154,6 +154,12 @@ def test_labelled_answers_stand_where_a_pair_has_them(make, tokenizer):
         ("pairs", {"prompt": "?", "chosen": [USER, ANSWER], "rejected": "13"}, "chosen does not answer the prompt"),
         ("pairs", {"prompt": "7+5?", "chosen": "12", "rejected": [USER]}, "rejected does not answer the prompt"),
         ("pairs", {"prompt": "7+5?", "chosen": "12", "rejected": "13", "margin": "a"}, "margin is 'a', not a number"),
+        (
+            "pairs",
+            {"prompt": "?", "chosen": "1", "rejected": "2", "margin": float("nan")},
+            "margin is nan, not a number",
+        ),
+        ("pairs", {"prompt": "?", "chosen": "1", "rejected": "2", "margin": float("inf")}, "margin is inf, and no"),
         ("pairs", {"prompt": "7+5?", "completion": "12", "label": True}, "chosen is missing"),
         ("labels", {"prompt": "7+5?", "completion": "12", "label": "yes"}, "label is 'yes', not true or false"),
         ("labels", {"completion": "12", "label": True}, "prompt is missing"),

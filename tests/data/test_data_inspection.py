@@ -148,6 +148,13 @@ def test_check_finds_all_of_it_and_ends_with_1(tmp_path, run):
     assert plain.endswith("5 train and 2 val rows: 2 broken, 1 scorer, 1 gold, 1 duplicate, 1 overlap\n")
 
 
+def test_check_says_what_is_broken_in_a_source_of_which_nothing_is_left(tmp_path, run):
+    good, bad = write_rows(tmp_path / "good.jsonl", [row("One?")]), write_rows(tmp_path / "bad.jsonl", ["{broken"])
+    files = [f"data.mixture.{name}.files={file}" for name, file in {"good": good, "bad": bad}.items()]
+    code, found = run("check", keys=[*files, "data.val_files=null"])
+    assert code == 1 and [(f["file"], f["kind"]) for f in found["faults"]] == [(str(bad), "broken")]
+
+
 def test_check_says_every_row_that_the_template_refuses(tmp_path, run, tokenizer):
     strict = AutoTokenizer.from_pretrained(tmp_path / "model")
     strict.chat_template = "{% if messages[0].content == 'No' %}{{ raise_exception('no No') }}{% endif %}x"

@@ -5,6 +5,7 @@ A curriculum of one's own is a class in a Python file, `data.curriculum.path`; `
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -114,7 +115,12 @@ class UserCurriculum:
         self._call("update")(step, visits)
 
     def state(self) -> Any:
-        return self._call("state")()
+        state = self._call("state")()
+        try:
+            json.dumps(state)
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{self._name}.state() is no JSON, which a checkpoint holds: {error}", HINT) from error
+        return state
 
     def load_state(self, state: Any) -> None:
         self._call("load_state")(state)
@@ -137,7 +143,9 @@ def curriculum_class(cfg: CurriculumConfig) -> type[Curriculum]:
 
 
 def user_curriculum(cfg: CurriculumConfig, rows: Sequence[RawRow], seed: int) -> UserCurriculum:
-    """The user's curriculum of these rows. Raises UserError when it cannot be made."""
+    """The user's curriculum of these rows. Raises UserError when it cannot be made, or gives no state to keep."""
     name = f"{cfg.name!r} of {cfg.path}"
     made = guarded(curriculum_class(cfg), name, HINT)(rows, seed)  # type: ignore[call-arg]
-    return UserCurriculum(made, name, len(rows))
+    own = UserCurriculum(made, name, len(rows))
+    own.state()  # now, not at the first checkpoint
+    return own

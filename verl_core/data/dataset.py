@@ -60,12 +60,13 @@ class PromptDataset:
     def __init__(
         self, files: Files, cfg: DataConfig, tokenizer: Any, split: Split, seed: int, read: Rows | None = None
     ):
-        """`read`: what `read_rows` gave for these files, whose broken rows are left out instead of refused."""
+        """`read`: what `read_rows` gave for these files, whose broken rows are left out instead of refused, as is a
+        source without rows."""
         self.cfg, self.tokenizer, self.split = cfg, tokenizer, split
         check_template(tokenizer)
         self._fits = fit_proof(tokenizer)
         self._sources = sources_of(files, cfg, split)
-        if read is None:
+        if not (lenient := read is not None):
             read = read_rows(self._sources, self.form, cfg, split, seed)
             raise_for(read.broken, "broken rows", hint=f"the columns are {COLUMNS[self.form]}; see docs/data.md")
         self._raw, self._begins, self._difficulty = read.rows, read.begins, read.difficulty
@@ -78,7 +79,7 @@ class PromptDataset:
         elif cfg.truncation == "error":
             self._refuse_overlong()
         for part, source in zip(self.parts, self._sources, strict=True):
-            if not part.positions:
+            if not (part.positions or lenient):
                 self._refuse_empty(source)
 
     def __len__(self) -> int:

@@ -6,13 +6,14 @@ In the forms that data sets on the hub have, so that they load as they are. What
 from __future__ import annotations
 
 import json
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from verl_core.config.schema import DataConfig
-from verl_core.data.rows import RawRow, absent, broken, extra_info, holder_of, messages_in, present, short
+from verl_core.data.rows import RawRow, absent, broken, extra_info, holder_of, messages_in, number_at, present, short
 
 CHOSEN, REJECTED = 0, 1
 """`Trajectory.sample` of the answers of a pair, and of a labelled answer that is wanted, or is not."""
@@ -75,10 +76,10 @@ def pair(record: dict[str, Any], file: str, row: int, cfg: DataConfig) -> Exampl
         Answer(sample, _answer(turns, record, key, prompt))
         for key, sample, turns in zip(("chosen", "rejected"), (CHOSEN, REJECTED), whole, strict=True)
     )
-    margin = record.get("margin")
-    if margin is not None and (isinstance(margin, bool) or not isinstance(margin, int | float)):
-        broken(record, "margin", f"is {short(margin)}, not a number")
-    return _row(record, file, row, cfg, prompt, answers, float(margin or 0.0))
+    margin = 0.0 if record.get("margin") is None else number_at(record, "margin")
+    if math.isinf(margin):
+        broken(record, "margin", f"is {margin}, and no answer is that much better")
+    return _row(record, file, row, cfg, prompt, answers, margin)
 
 
 def labelled(record: dict[str, Any], file: str, row: int, cfg: DataConfig) -> ExampleRow:

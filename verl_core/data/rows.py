@@ -122,7 +122,10 @@ def number_at(record: Any, key: str) -> float:
     value = holder.get(last)
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         broken(record, key, absent(holder, last) if value is None else f"is {short(value)}, not a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        broken(record, key, f"is {short(value)}, too large a number")
 
 
 def holder_of(record: dict[str, Any], key: str) -> tuple[dict[str, Any], str]:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from verl_core.config.errors import UserError
 from verl_core.config.schema import RewardConfig
 from verl_core.config.scorers import scorer_of
+from verl_core.data.gold_pool import gold_pool
 from verl_core.data.inspection.figures import among, repeated
 from verl_core.data.inspection.subject import Subject
 from verl_core.data.rows import RawRow
-from verl_core.rewards.pool import ScoreRequest, ScorerPool
+from verl_core.rewards.pool import ScoreRequest
 from verl_core.rewards.verdict import UnusableGold
 
 
@@ -75,7 +75,7 @@ def _of_golds(rows: Sequence[RawRow], reward: RewardConfig) -> Iterator[Fault]:
             first = next(row for row in rows if row.data_source == source)
             yield _at(first, "scorer", f"{error.message} ({count} rows)")
     scored = [row for row in rows if row.data_source in usable]
-    with ScorerPool(replace(reward, num_workers=os.cpu_count() or 1)) as pool:
+    with gold_pool(reward) as pool:
         try:
             pool.check(usable)
         except UserError as error:

@@ -45,7 +45,7 @@ class Subject:
 
     @cached_property
     def dataset(self) -> PromptDataset:
-        """The rows with their ids. Raises UserError for a tokenizer without a template, and for no rows."""
+        """The rows with their ids. Raises UserError for a tokenizer without a template."""
         seed = self.config.trainer.seed
         if self.form == "prompts":
             return PromptDataset(self.files, self._data, self.tokenizer, self.split, seed, self.read)

@@ -1,5 +1,6 @@
 """One record of a user's file to a row with veRL's columns, by `CustomOptions`."""
 
+import json
 import re
 from typing import Any
 
@@ -41,6 +42,8 @@ def _row(fields: dict[str, Any], form: str) -> Row:
     """Raises BrokenRow for what the loader refuses."""
     row: Row = {"extra_info": {name.removeprefix(EXTRA): v for name, v in fields.items() if name.startswith(EXTRA)}}
     row |= {name: fields[name] for name in _KEPT if name in fields}
+    if isinstance(fields.get("tools"), list):
+        row["tools"] = json.dumps(fields["tools"])  # schemas differ from one another: no column has their type
     if "prompt" in fields:
         row["prompt"] = _prompt(fields)
     if form == "prompts to answer":

@@ -6,6 +6,7 @@ from verl_core.data.example_rows import pair
 from verl_core.data.prepare.prepared import Prepared, Row, Wanted
 from verl_core.data.prepare.published import Record, pair_row, published
 from verl_core.data.prepare.source import Layout
+from verl_core.data.rows import number_at
 
 LAYOUT = Layout(
     "HuggingFaceH4/ultrafeedback_binarized",
@@ -20,5 +21,5 @@ def prepare(wanted: Wanted) -> Prepared:
 
 
 def _row(record: Record, split: str, index: int) -> Row:
-    scores = {key: float(record.get(key) or 0.0) for key in ("score_chosen", "score_rejected")}
+    scores = {key: number_at(record, key) for key in ("score_chosen", "score_rejected") if record.get(key) is not None}
     return pair_row(LAYOUT.hub, pair(record, "", 0, DataConfig()), split, index, **scores)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,13 +15,13 @@ from verl_core.config.schema import DataConfig, RewardConfig
 from verl_core.config.scorers import scorer_of
 from verl_core.data.example_rows import comparison, demonstration
 from verl_core.data.files import read_records
+from verl_core.data.gold_pool import gold_pool
 from verl_core.data.prepare.manifest import Manifest
 from verl_core.data.prepare.source import hashed
 from verl_core.data.rows import SHOWN, BrokenRow, RawRow, as_object, parse_row
 from verl_core.rewards.pool import ScoreRequest, ScorerPool, Verdict
 
 CHUNK = 1024  # rows that are scored at a time
-MOST_WORKERS = 16  # scorer processes
 FULL_MARKS = 1.0
 
 
@@ -42,8 +41,7 @@ def validate(manifest: Manifest, folder: Path, checked: Callable[[int], None]) -
     `checked(n)` is called after n more rows. Raises UserError for a file that cannot be read.
     """
     outcome = Outcome()
-    workers = min(len(os.sched_getaffinity(0)), MOST_WORKERS)
-    with ScorerPool(RewardConfig(num_workers=workers)) as pool:
+    with gold_pool(RewardConfig()) as pool:
         for file in manifest["files"].values():
             _file(folder / Path(file["file"]).name, file, pool, outcome, checked)
     if len(outcome.faults) > SHOWN:

@@ -63,10 +63,10 @@ def _write_split(split: str, path: Path, rows: list[Row]) -> dict[str, Any]:
     import pyarrow.parquet as pq
 
     try:
-        table = pa.Table.from_pylist(rows)
+        pq.write_table(pa.Table.from_pylist(rows), path)
     except pa.ArrowException as e:
-        raise UserError(f"a column of {split} has values of several types: {e}", "give it one in the source") from e
-    pq.write_table(table, path)
+        said = f"the rows of {split} do not fit into a table: {e}"
+        raise UserError(said, "give each column values of one type, and no empty objects") from e
     _sync(path)
     with path.open("rb") as f:
         digest = hashlib.file_digest(f, "sha256").hexdigest()
