@@ -26,7 +26,7 @@ COMMANDS = {
     "data": Entry("rlx.commands.data", "Start", "Show rows of data files, count them, find what is wrong"),
     "plan": Entry("rlx.commands.plan", "Train", "Estimate memory, traffic and time of a run, and say whether it fits"),
     "train": Entry("rlx.commands.train", "Train", "Train a model by reinforcement learning"),
-    "runs": Entry("rlx.commands.runs", "Train", "List runs, show one, draw its curves"),
+    "runs": Entry("rlx.commands.runs", "Train", "List runs, show one, check its checkpoints, draw its curves"),
     "eval": Entry("rlx.commands.eval", "Use the result", "Score a model or a run on validation prompts"),
     "merge": Entry("rlx.commands.merge", "Use the result", "Turn a checkpoint into a Hugging Face model folder"),
     "env": Entry("rlx.commands.env", "Machine", "Make, list and use the software environments of jobs"),
