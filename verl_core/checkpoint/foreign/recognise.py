@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from verl_core.checkpoint.foreign import verl_fsdp
+from verl_core.checkpoint.foreign import dcp, deepspeed, megatron, verl_fsdp
 from verl_core.checkpoint.foreign.source import ForeignSource, SourceOptions
 from verl_core.config.errors import UserError
 
@@ -25,6 +25,9 @@ class Format:
 
 FORMATS = [
     Format("veRL FSDP", "model_world_size_W_rank_R.pt", verl_fsdp.open_source),
+    Format("veRL Megatron", "ckpt_contents.json", megatron.open_source),
+    Format("DeepSpeed ZeRO", "latest, global_stepN/*_optim_states.pt", deepspeed.open_source),
+    Format("torch distributed", ".metadata, *.distcp", dcp.open_source),
 ]
 """In the order they are tried."""
 
