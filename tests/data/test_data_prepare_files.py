@@ -122,6 +122,20 @@ def test_validate_counts_what_it_checked_and_needs_no_source_for_files_that_are_
         assert said in done.stderr
 
 
+def test_validate_checks_what_is_there_unless_another_is_asked_for(prepare, tmp_path):
+    out = ("--out", tmp_path)
+    assert prepare("countdown", "--count", "7", "--test-count", "3", *out).returncode == 0
+    for words, count in [
+        (("--validate",), 7),
+        (("--count", "7", "--validate"), 7),
+        (("--count", "4", "--validate"), 4),
+        (("--limit", "2", "--validate"), 2),
+        (("--validate",), 2),
+    ]:
+        done = prepare("countdown", *words, *(() if count != 4 else ("--test-count", "3")), *out, "--json")
+        assert json.loads(done.stdout)["files"]["train"]["rows"] == count, (words, done.stderr)
+
+
 def test_validate_reads_pairs_and_demonstrations_as_their_algorithms_do(published, prepare, tmp_path):
     for form in ("pairs", "sft"):
         words = ("hh-rlhf", "--form", form, "--out", tmp_path / form)

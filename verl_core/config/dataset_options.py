@@ -74,6 +74,21 @@ def read(name: str, words: Sequence[str]) -> Any:
     that it lacks, with those that it has, and for a value that does not fit; the dataclass may have a `check()` of its
     own, which raises it too."""
     options = facts(find(name)[0]).options
+    given = asked(name, words)
+    problems: list[Problem] = []
+    built = build(options, given, "", problems) if options else None
+    if problems:
+        said = (f"{_flag(p.path)} {p.value!r}: {p.text}" for p in problems)
+        raise UserError("; ".join(said), "`rlx prepare --list` shows the options of every data set")
+    if check := getattr(built, "check", None):
+        check()
+    return built
+
+
+def asked(name: str, words: Sequence[str]) -> dict[str, Any]:
+    """The fields that the words set, before their values are checked. Raises UserError for an option that the data set
+    lacks, or that has no value."""
+    options = facts(find(name)[0]).options
     known = fields_of(options) if options else {}
     given: dict[str, Any] = {}
     rest = list(words)
@@ -91,14 +106,7 @@ def read(name: str, words: Sequence[str]) -> Any:
             given[field] = given.get(field, {}) | _mapping(flag, value, typing.get_args(known[field])[1])
         else:
             given[field] = value if _is_text(known[field]) else _scalar(flag, value)
-    problems: list[Problem] = []
-    built = build(options, given, "", problems) if options else None
-    if problems:
-        said = (f"{_flag(p.path)} {p.value!r}: {p.text}" for p in problems)
-        raise UserError("; ".join(said), "`rlx prepare --list` shows the options of every data set")
-    if check := getattr(built, "check", None):
-        check()
-    return built
+    return given
 
 
 def described(options: type) -> dict[str, str]:

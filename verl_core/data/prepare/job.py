@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     began = time.perf_counter()
     found = manifests.read(out) if args.validate and args.source is None else None
     result: dict[str, Any] = {"out": str(out)}
-    if found is not None and manifests.fits(found, wanted):
+    if found is not None and manifests.fits(found, wanted, dataset_options.asked(args.name, own)):
         manifest = found
     else:
         manifest, changed = _prepare(wanted, out)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,11 @@ def read(folder: Path) -> Manifest | None:
     return found
 
 
-def fits(found: Manifest | None, wanted: Wanted) -> bool:
-    """Whether a folder with this manifest holds what is asked for, in the present format."""
-    return found is not None and found.items() >= {"format": FORMAT, **asked(wanted)}.items()
+def fits(found: Manifest, wanted: Wanted, options: Iterable[str]) -> bool:
+    """Whether a folder with this manifest, in the present format, holds what is asked for: the limit where one is given,
+    and these of the data set's own options, whatever the others are."""
+    want = asked(wanted)
+    same = [found.get(key) == value for key, value in {"format": FORMAT, "dataset": want["dataset"]}.items()]
+    same.append(wanted.limit is None or found.get("limit") == wanted.limit)
+    same += [found.get("options", {}).get(name) == want["options"][name] for name in options]
+    return all(same)
