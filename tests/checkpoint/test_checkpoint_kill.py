@@ -4,13 +4,15 @@ whose commit returned."""
 import multiprocessing
 import random
 import time
+from concurrent.futures import Future, ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
 import torch
 
-from verl_core.checkpoint import CheckpointStore, load_role, save_role
+from verl_core.checkpoint import CheckpointStore, load_role
+from verl_core.checkpoint.unwritten import Unwritten
 from verl_core.training.protocol import EngineState
 
 
@@ -31,28 +33,50 @@ def step_of(folder: Path) -> int:
     return step
 
 
-def train(folder: Path, resumed: bool, pipe: Connection) -> None:
-    """A resumed run: clears up, goes on from the newest checkpoint, saves after every step until it is killed."""
+def train(folder: Path, resumed: bool, behind: bool, pipe: Connection) -> None:
+    """A resumed run: clears up, goes on from the newest checkpoint, saves after every step until it is killed;
+    `behind`: takes what it saves, and writes that during the next step."""
     store = CheckpointStore(folder, keep=2)
     store.recover()
     newest = store.latest()
     assert (newest is not None) == resumed
     step = step_of(newest) if newest else 0
-    while True:
-        step += 1
-        with store.saving(step) as path:
-            save_role(path / "actor", state(step))
+    shares, trained = Unwritten(), state(step)
+    with ThreadPoolExecutor(1) as writer:
+        writing: Future[None] | None = None
+        while True:
+            step += 1
+            advance(trained)
+            if writing:
+                writing.result()
+            path = store.begin(step)
+            shares.take(path / "actor", trained)
             (path / "loader.json").write_text(str(step))
-        pipe.send(step)
+            writing = writer.submit(complete, store, shares, step, pipe)
+            if not behind:
+                writing.result()
 
 
-def kill_many_times(folder: Path, kills: int, seed: int) -> None:
+def advance(trained: EngineState) -> None:
+    """One step, in place."""
+    for tensor in [*trained.weights.values(), *trained.optimizer.values()]:
+        tensor += 1
+    trained.scalars["step"] += 1
+
+
+def complete(store: CheckpointStore, shares: Unwritten, step: int, pipe: Connection) -> None:
+    shares.write()
+    store.commit(step)
+    pipe.send(step)
+
+
+def kill_many_times(folder: Path, kills: int, seed: int, behind: bool) -> None:
     context = multiprocessing.get_context("fork")
     draw = random.Random(seed)
     committed, interrupted, save_s = 0, 0, 0.05
     for _ in range(kills):
         mine, theirs = context.Pipe(duplex=False)
-        process = context.Process(target=train, args=(folder, committed > 0, theirs))
+        process = context.Process(target=train, args=(folder, committed > 0, behind, theirs))
         process.start()
         theirs.close()
         assert mine.poll(60), "no save in a minute"
@@ -82,10 +106,13 @@ def kill_many_times(folder: Path, kills: int, seed: int) -> None:
     assert {path.name for path in folder.iterdir()} <= {f"global_step_{committed - i}" for i in range(3)} | {"latest"}
 
 
-def test_kill_in_the_middle_of_saves(tmp_path):
-    kill_many_times(tmp_path / "checkpoints", kills=15, seed=0)
+@pytest.mark.parametrize("behind", [False, True])
+def test_kill_in_the_middle_of_saves(tmp_path, behind):
+    """Case K13."""
+    kill_many_times(tmp_path / "checkpoints", kills=8, seed=0, behind=behind)
 
 
 @pytest.mark.slow
-def test_kill_in_the_middle_of_many_saves(tmp_path):
-    kill_many_times(tmp_path / "checkpoints", kills=50, seed=1)
+@pytest.mark.parametrize("behind", [False, True])
+def test_kill_in_the_middle_of_many_saves(tmp_path, behind):
+    kill_many_times(tmp_path / "checkpoints", kills=50, seed=1, behind=behind)
