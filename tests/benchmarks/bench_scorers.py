@@ -29,13 +29,12 @@ from verl_core.rewards.verdict import CPU, TIMEOUT
 
 HANG = "this answer hangs"
 RULE = f"""
-from verl_core.rewards import gsm8k, math
-math.warm_up()
-RULES = {{"gsm8k": gsm8k.compute_score, "math": math.compute_score}}
+from verl_core.rewards import {{module}} as rule
+getattr(rule, "warm_up", bool)()
 def compute_score(data_source, solution_str, ground_truth, extra_info=None):
     while solution_str == {HANG!r}:
         pass
-    return RULES[data_source](data_source, solution_str, ground_truth, extra_info)
+    return rule.compute_score(data_source, solution_str, ground_truth, extra_info)
 """
 
 
@@ -76,6 +75,13 @@ def with_hanging(requests: list[ScoreRequest]) -> list[ScoreRequest]:
 def by_itself(request: ScoreRequest) -> float:
     rule = gsm8k.compute_score if request.data_source == "gsm8k" else math_rule.compute_score
     return rule(request.data_source, request.solution, request.ground_truth)["score"]
+
+
+def rule_file(folder: str, module: str) -> CustomRewardConfig:
+    """A built-in rule that can be made to hang."""
+    file = Path(folder) / f"{module}_rule.py"
+    file.write_text(RULE.format(module=module), encoding="utf-8")
+    return CustomRewardConfig(str(file))
 
 
 def through_pool(pool: ScorerPool, requests: list[ScoreRequest]) -> dict[str, float]:
@@ -141,13 +147,10 @@ def main() -> None:
     loaded = os.getloadavg()[0]
     symbolic = symbolic_answers(args.symbolic)
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "rule.py"
-        file.write_text(RULE, encoding="utf-8")
         limits = {"num_workers": args.workers, "timeout_s": args.limit}
-        cfg = RewardConfig(CustomRewardConfig(str(file)), cpu_s=args.rules_cpu, **limits)
-        with ScorerPool(cfg) as pool:
+        with ScorerPool(RewardConfig(rule_file(folder, "gsm8k"), cpu_s=args.rules_cpu, **limits)) as pool:
             rules_found = through_pool(pool, rule_answers(args.rules))
-        with ScorerPool(RewardConfig(CustomRewardConfig(str(file)), **limits)) as pool:
+        with ScorerPool(RewardConfig(rule_file(folder, "math"), **limits)) as pool:
             symbolic_found = through_pool(pool, symbolic)
     few = symbolic[:300]
     print(

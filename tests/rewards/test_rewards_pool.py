@@ -298,12 +298,12 @@ def test_what_looks_hung_takes_little_from_others_unless_it_proves_innocent():
     suspects = Suspects(workers=2, timeout_s=10)
     suspects.credit = 0
     suspects.verdict(5, suspected=False)
-    assert (suspects.credit, suspects.at_once) == (0.5, 2)
+    assert (suspects.credit, suspects.at_once) == (0.25, 2)
     for _ in range(9):
         suspects.hung()
     assert suspects.at_once == 32
     suspects.verdict(3, suspected=True)
-    assert (suspects.credit, suspects.at_once) == (3.5, 16)
+    assert (suspects.credit, suspects.at_once) == (3.25, 16)
     suspects.verdict(1000, suspected=True)
     assert suspects.credit == 10
 

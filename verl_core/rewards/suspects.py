@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 MOST = 32  # processes beyond reward.num_workers
-SHARE = 0.1  # of the processor time of the answers that got a verdict
+SHARE = 0.05  # of the processor time of the answers that got a verdict
 
 
 class Suspects:
     """An answer that looks as if it hung may just be slow. As long as few of them turn out to hang, they run as others
-    do; where many do, what they take is bounded: a tenth of what the others take."""
+    do; where many do, what they take is bounded by a share of what the others take."""
 
     def __init__(self, workers: int, timeout_s: float):
         self._workers, self._timeout_s = workers, timeout_s

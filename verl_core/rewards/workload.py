@@ -9,7 +9,7 @@ from verl_core.rewards.process import Task
 CHUNK_S = 0.05  # what a process is given at a time takes about so long,
 CHUNK = 256  # is at most so many answers,
 CHUNK_TEXT = 1 << 20  # and at most so many characters
-SLOW_S = 0.005  # no answer looks as if it hung before,
+SLOW_S = 0.003  # no answer looks as if it hung before,
 SLOW = 8.0  # nor before so many times what those of its data source took on average,
 LONGEST = 1.25  # and so many times the most processor time that one of them took,
 _FORGOTTEN = 1 / 5000  # of which each answer forgets this share
