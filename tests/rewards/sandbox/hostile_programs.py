@@ -71,6 +71,7 @@ PROCESSES = [
     _refused("signal to everybody", "os.kill(-1, 0)"),
     _refused("signal to the session", "os.killpg(0, 0)"),
     _refused("pidfd of init", "os.pidfd_open(1)"),
+    _refused("signal by way of a file", "import fcntl; fcntl.fcntl(os.pipe()[0], fcntl.F_SETOWN, 1)"),
     _harmless("parent", "import os\nprint(os.getppid())", "1"),
     _stopped(
         "fork bomb",
@@ -237,10 +238,7 @@ SURROUNDINGS = [
     ),
     _harmless(
         "packages",
-        """
-        import importlib.util
-        print([name for name in ('torch', 'numpy', 'verl_core', 'rlx', 'pytest') if importlib.util.find_spec(name)])
-    """,
+        "from importlib.util import find_spec as f\nprint([n for n in ('torch', 'numpy', 'verl_core', 'rlx') if f(n)])",
         "[]",
     ),
     _harmless(
@@ -343,9 +341,7 @@ FLOODS = [
     _stopped("is no Python", "failed", "this is ( no program", says="SyntaxError"),
     _stopped("zero byte", "failed", "x = 1\0", says="null bytes"),
     _stopped("lone surrogate", "failed", "print('\\ud800'.encode())", says="surrogates not allowed"),
-    _stopped(
-        "says what bubblewrap says", "failed", "import sys\nprint('bwrap: no permission', file=sys.stderr)\nsys.exit(1)"
-    ),
+    _stopped("says what bubblewrap says", "failed", "import sys\nprint('bwrap: no', file=sys.stderr)\nsys.exit(1)"),
     Hostile("zero bytes", "import sys\nsys.stdout.buffer.write(bytes(3))", stdout="\0\0\0"),
     Hostile("any bytes", "import sys\nsys.stdout.buffer.write(bytes([255, 254, 10]))", stdout="\ufffd\ufffd"),
     Hostile("right to left", "print('\\u202eabc\\x1b[2J')", stdout="\u202eabc\x1b[2J"),
