@@ -69,6 +69,7 @@ def test_parquet_as_veRL_writes_it_loads_with_system_messages_and_nulls(tmp_path
         (row(prompt=[{"role": "user"}]), r"prompt\[0\].content is None"),
         (row(reward_model="absent"), "reward_model is missing"),
         (row(reward_model={"style": "rule"}), "reward_model.ground_truth is missing"),
+        (row(reward_model={"ground_truth": float("nan")}), "reward_model.ground_truth is nan"),
         (row(reward_model="7"), "reward_model is '7', not an object"),
         (row(data_source=3), "data_source is 3, not a string"),
         (row(extra_info=[1]), "extra_info is"),

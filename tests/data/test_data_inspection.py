@@ -155,6 +155,13 @@ def test_check_says_what_is_broken_in_a_source_of_which_nothing_is_left(tmp_path
     assert code == 1 and [(f["file"], f["kind"]) for f in found["faults"]] == [(str(bad), "broken")]
 
 
+def test_check_of_validation_files_alone(tmp_path, run):
+    write_rows(tmp_path / "test.jsonl", [row("One?"), row("Two?", data_source="nobody")])
+    code, found = run("check", "--val", tmp_path, characters=True)
+    assert (code, found["rows"], found["counts"]) == (1, {"val": 2}, {"scorer": 1})
+    assert "reward.custom_reward_function.path" in found["faults"][0]["said"]
+
+
 def test_check_says_every_row_that_the_template_refuses(tmp_path, run, tokenizer):
     strict = AutoTokenizer.from_pretrained(tmp_path / "model")
     strict.chat_template = "{% if messages[0].content == 'No' %}{{ raise_exception('no No') }}{% endif %}x"
@@ -169,6 +176,18 @@ def test_check_of_good_files_ends_with_0_and_builtins_are_files_too(tmp_path, ru
     train = write_rows(tmp_path / "train.jsonl", [row("One?"), row("Two?")])
     assert run("check", train)[:2] == (0, {"rows": {"train": 2}, "counts": {}, "faults": []})
     assert run("stats", "builtin:show-your-work", characters=True)[1]["rows"] == 1699
+
+
+def test_the_parts_of_the_reward_say_what_scores_a_row(tmp_path, run):
+    """A model needs neither rule nor ground truth; a rule that is named scores rows of any data source."""
+    rows = [row("Who scores me?", data_source="nobody"), row("And me?", data_source="nobody", gold=[])]
+    file = write_rows(tmp_path / "a.jsonl", rows)
+    judged, asked = ["reward.scorers={judge: 1}"], ["reward.scorers={gsm8k: 1, format: 0.1}"]
+    assert run("check", file, keys=judged, characters=True)[1]["faults"] == []
+    (fault,) = run("check", file, keys=asked, characters=True)[1]["faults"]
+    assert (fault["row"], fault["kind"]) == (2, "gold") and fault["said"].startswith("gsm8k cannot score it")
+    for keys, named in [(judged, "judge"), (asked, "gsm8k + format"), ([], None)]:
+        assert [shown["scorer"] for shown in run("show", file, keys=keys, characters=True)[1]] == [named] * 2
 
 
 def test_a_fault_of_a_users_rule_is_said_once(tmp_path, run):

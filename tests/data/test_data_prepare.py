@@ -1,3 +1,4 @@
+import errno
 import gzip
 import hashlib
 import json
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 
 from verl_core.config.schema import DataConfig
 from verl_core.data.dataset import PromptDataset
-from verl_core.data.prepare import gsm8k
+from verl_core.data.prepare import gsm8k, writer
 from verl_core.data.prepare.prepared import Wanted
 
 ROWS = [
@@ -145,16 +146,24 @@ def test_the_hubs_own_layout_is_read(tmp_path):
         assert [r["reward_model"]["ground_truth"] for r in rows] == ["1005", "-3"]
 
 
-def test_a_full_disk_is_exit_1_and_the_earlier_files_are_still_whole(tmp_path, prepare):
+def test_a_full_disk_is_exit_5_another_fault_1_and_the_earlier_files_are_still_whole(tmp_path, prepare, monkeypatch):
     source, out = write_source(tmp_path / "src"), tmp_path / "out"
     prepare("gsm8k", "--source", source, "--out", out)
     before = {p.name: p.read_bytes() for p in out.iterdir()}
     write_source(tmp_path / "src", ROWS[:1])
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # every larger file fails as on a full disk
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))  # every larger file fails
     try:
         done = prepare("gsm8k", "--source", source, "--out", out)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert done.returncode == 1 and f"{out} cannot be written" in done.stderr
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == before
+
+    def full(path):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(writer, "_sync", full)
+    done = prepare("gsm8k", "--source", source, "--out", out)
+    assert done.returncode == 5 and f"error: no space left for {out}" in done.stderr
     assert {p.name: p.read_bytes() for p in out.iterdir()} == before

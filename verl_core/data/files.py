@@ -64,7 +64,8 @@ def _resolve_one(entry: str, split: str, key: str) -> list[Path]:
         raise UserError(f"no such {split} file: {entry}", hint=f"make it with `rlx prepare NAME`, or set {key}=PATH")
     for p in found:
         if not p.name.endswith(SUFFIXES):
-            raise UserError(f"{p} is not a data file", hint=f"known endings are {', '.join(SUFFIXES)}")
+            known = f"known endings are {', '.join(SUFFIXES)}; `rlx prepare custom` makes one of a CSV file"
+            raise UserError(f"{p} is not a data file", known)
     return found
 
 

@@ -103,10 +103,13 @@ def _ground_truth(record: dict[str, Any]) -> Any:
     reward_model = present(record, "reward_model")
     if not isinstance(reward_model, dict):
         broken(record, "reward_model", f"is {short(reward_model)}, not an object with ground_truth")
-    if reward_model.get("ground_truth") is None:
+    gold = reward_model.get("ground_truth")
+    if gold is None:
         how = f"{absent(reward_model, 'ground_truth')} (reward_model has {sorted(reward_model)})"
         broken(record, "reward_model.ground_truth", how)
-    return reward_model["ground_truth"]
+    if gold != gold:  # what tables of numbers have in place of null
+        broken(record, "reward_model.ground_truth", "is nan")
+    return gold
 
 
 def extra_info(record: dict[str, Any]) -> dict[str, Any]:

@@ -80,7 +80,9 @@ def stats(
 @app.command()
 def check(
     words: list[str] = typer.Argument(
-        None, metavar="FILE | PROFILE | KEY=VALUE", help="Training files; without any, those of the configuration."
+        None,
+        metavar="FILE | PROFILE | KEY=VALUE",
+        help="Training files; without any, those of the configuration, or with --val and without a profile none.",
     ),
     val: list[str] = typer.Option(None, help="Validation files; may be repeated."),
     model: str = MODEL,
@@ -97,11 +99,11 @@ def check(
     """
     files = [prompts(word, "FILE") for word in words or [] if _is_file(word)]
     rest = [word for word in words or [] if not _is_file(word)]
-    options = jobs.options(json=as_json)
-    options += [word for each in val or [] for word in jobs.options(val=prompts(each, "--val"))]
-    if not files and not (rest or file or Path(PROJECT_FILE).is_file()):
+    val = [prompts(each, "--val") for each in val or []]
+    options = [*jobs.options(json=as_json), *(word for each in val for word in jobs.options(val=each))]
+    if not (files or val) and not (rest or file or Path(PROJECT_FILE).is_file()):
         raise typer.BadParameter("name files, or a profile whose files are to be checked")
-    _become("check", files, options, rest, model, file, verbose)
+    _become("check", files, options, rest, model, file, verbose, val)
 
 
 def _config(profile: str | None, overrides: list[str], file: Path | None) -> RlxConfig:
@@ -129,9 +131,10 @@ def _become(
     model: str | None,
     file: Path | None,
     verbose: bool,
+    val: Sequence[str] = (),
 ) -> None:
     """The rows' form follows from the algorithm where a profile or file names one, else from their columns; without a
-    model no tokenizer is loaded."""
+    model no tokenizer is loaded. The environment has what scoring the files and `val` takes."""
     profile, overrides = split_words(words or [])
     overrides += [f"model.path={model}"] if model is not None else []
     configured = bool(profile or file or Path(PROJECT_FILE).is_file())
@@ -141,4 +144,5 @@ def _become(
     options += [] if knows_tokenizer else ["--no-tokenizer"]
     options += [] if configured else ["--by-columns"]
     scored = files or [each for named in prompt_files(config.data).values() for each in named]
-    jobs.become(JOB, [command, *options, *(["-v"] if verbose else []), *files], (*EXTRAS, *sorted(needs(scored))))
+    extras = (*EXTRAS, *sorted(needs([*scored, *val])))
+    jobs.become(JOB, [command, *options, *(["-v"] if verbose else []), *files], extras)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from verl_core.config.errors import UserError
+from verl_core.config.reward_parts import MODEL_PARTS, TASK, reward_parts
 from verl_core.config.schema import RewardConfig
 from verl_core.config.scorers import scorer_of
 from verl_core.data.gold_pool import gold_pool
@@ -15,6 +16,7 @@ from verl_core.data.inspection.figures import among, repeated
 from verl_core.data.inspection.subject import Subject
 from verl_core.data.rows import RawRow
 from verl_core.rewards.pool import ScoreRequest
+from verl_core.rewards.registry import Part
 from verl_core.rewards.verdict import UnusableGold
 
 
@@ -64,18 +66,23 @@ def _of_lengths(subject: Subject) -> Iterator[Fault]:
 
 
 def _of_golds(rows: Sequence[RawRow], reward: RewardConfig) -> Iterator[Fault]:
-    """Every row's rule is asked about an empty answer: what it says of the ground truth counts."""
+    """The rules of the reward are asked about an empty answer to every row: what they say of the ground truth counts.
+    Models that score ask nothing of it."""
+    parts = [Part(name, part.keywords) for name, part in reward_parts(reward).items() if name not in MODEL_PARTS]
+    if not parts:
+        return
+    built_in = reward.custom_reward_function.path is None and any(part.name == TASK for part in parts)
     usable = []
     for source, count in Counter(row.data_source for row in rows).items():
         try:
-            if reward.custom_reward_function.path is None:
+            if built_in:
                 scorer_of(source)
             usable.append(source)
         except UserError as error:
             first = next(row for row in rows if row.data_source == source)
-            yield _at(first, "scorer", f"{error.message} ({count} rows)")
+            yield _at(first, "scorer", f"{error.message} ({count} rows): {error.hint}")
     scored = [row for row in rows if row.data_source in usable]
-    with gold_pool(reward) as pool:
+    with gold_pool(reward, parts) as pool:
         try:
             pool.check(usable)
         except UserError as error:
@@ -83,17 +90,18 @@ def _of_golds(rows: Sequence[RawRow], reward: RewardConfig) -> Iterator[Fault]:
                 yield _at(scored[0], "scorer", error.message)
             return
         verdicts = asyncio.run(
-            pool.score([ScoreRequest(r.data_source, "", r.ground_truth, r.extra_info) for r in scored])
+            pool.score_parts([ScoreRequest(r.data_source, "", r.ground_truth, r.extra_info) for r in scored])
         )
-    failed: Counter[tuple[str, str]] = Counter()
-    for row, verdict in zip(scored, verdicts, strict=True):
-        if verdict.error and verdict.error.startswith(UnusableGold.__name__):
-            yield _at(row, "gold", f"{row.data_source} cannot score it: {verdict.error}")
-        elif verdict.error:
-            failed[row.data_source, verdict.error] += 1
-    for (source, said), count in failed.items():
-        first = next(row for row in scored if row.data_source == source)
-        yield _at(first, "scorer", f"{source} fails on an empty answer: {said} ({count} rows)")
+    failed: dict[tuple[str, str], list[RawRow]] = defaultdict(list)
+    for row, own in zip(scored, verdicts, strict=True):
+        for part, verdict in zip(parts, own, strict=True):
+            rule = row.data_source if part.name == TASK else part.name
+            if verdict.error and verdict.error.startswith(UnusableGold.__name__):
+                yield _at(row, "gold", f"{rule} cannot score it: {verdict.error}")
+            elif verdict.error:
+                failed[rule, verdict.error].append(row)
+    for (rule, said), failing in failed.items():
+        yield _at(failing[0], "scorer", f"{rule} fails on an empty answer: {said} ({len(failing)} rows)")
 
 
 def _at(row: RawRow, kind: str, said: str) -> Fault:

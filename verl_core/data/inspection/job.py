@@ -70,15 +70,18 @@ def stats(args: argparse.Namespace, opener: Opener) -> int:
 
 
 def check(args: argparse.Namespace, opener: Opener) -> int:
-    data = opener.config.data
-    train = opener.open(args.files or training_files(data), "train")
-    val_files = args.val or (None if args.files else data.val_files)
-    val = opener.open(val_files, "val") if val_files else None
-    faults = list(faults_of(train))
-    if val is not None:
-        faults += [*faults_of(val), *overlap(train, val)]
+    """Of files without a configuration those of one split may be given alone."""
+    data, alone = opener.config.data, args.by_columns and args.val
+    files: dict[Split, Files | None] = {
+        "train": args.files or (None if alone else training_files(data)),
+        "val": args.val or (None if args.files else data.val_files or None),
+    }
+    subjects = {split: opener.open(named, split) for split, named in files.items() if named is not None}
+    faults = [fault for subject in subjects.values() for fault in faults_of(subject)]
+    if len(subjects) == len(files):
+        faults += overlap(subjects["train"], subjects["val"])
     found: dict[str, Any] = {
-        "rows": {"train": len(train.rows), **({} if val is None else {"val": len(val.rows)})},
+        "rows": {split: len(subject.rows) for split, subject in subjects.items()},
         "counts": dict(Counter(fault.kind for fault in faults)),
         "faults": [asdict(fault) for fault in faults],
     }

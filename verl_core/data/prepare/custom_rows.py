@@ -86,8 +86,8 @@ def _prompt(fields: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _gold(value: Any) -> Any:
-    """Numbers as text: a column of Parquet has one type."""
-    return str(value) if isinstance(value, int | float) else value
+    """Numbers as text: a column of Parquet has one type. NaN is none, and stays for the loader to refuse."""
+    return str(value) if isinstance(value, int | float) and value == value else value
 
 
 def _number(record: dict[str, Any], value: Any) -> Any:

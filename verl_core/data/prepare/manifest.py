@@ -51,8 +51,8 @@ def read(folder: Path) -> Manifest | None:
 
 
 def fits(found: Manifest, wanted: Wanted, options: Iterable[str]) -> bool:
-    """Whether a folder with this manifest, in the present format, holds what is asked for: the limit where one is given,
-    and these of the data set's own options, whatever the others are."""
+    """Whether a folder with this manifest, in the present format, holds what is asked for: the limit where there is
+    one, and these of the data set's own options, whatever the others are."""
     want = asked(wanted)
     same = [found.get(key) == value for key, value in {"format": FORMAT, "dataset": want["dataset"]}.items()]
     same.append(wanted.limit is None or found.get("limit") == wanted.limit)

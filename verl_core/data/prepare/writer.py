@@ -16,7 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from verl_core.config.errors import UserError
+from verl_core.config.errors import RunError, UserError
+from verl_core.config.process import NO_SPACE
 from verl_core.data.prepare import manifest as manifests
 from verl_core.data.prepare.manifest import Manifest
 from verl_core.data.prepare.prepared import Prepared, Row, Wanted
@@ -31,13 +32,16 @@ def write(
 
     `written(split)` is called after each file, `waiting()` when another process writes into `out` first. The same rows
     give the same bytes; files that have them already are left alone. A split of an earlier time that is no longer made
-    is removed. Raises UserError when `out` cannot be written (no right, no space): then all files are as they were.
+    is removed. Raises UserError when `out` cannot be written, and RunError when the disk is full: then all files are as
+    they were.
     """
     try:
         out.mkdir(parents=True, exist_ok=True)
         with _alone(out, waiting), _temporaries(out):
             return _write(wanted, prepared, out, written)
     except OSError as e:
+        if e.errno in NO_SPACE:
+            raise RunError(f"no space left for {out}", "free some space, or --out DIR on another disk") from e
         raise UserError(f"{out} cannot be written: {e.strerror or e}", hint="give another folder: --out DIR") from e
 
 
