@@ -7,6 +7,7 @@ scores replaces these, in all of its modules, by readers of `formula`, before th
 import difflib
 import json
 import sys
+import warnings
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -116,7 +117,9 @@ def _refuse(*arguments: Any) -> Any:
 
 def _library() -> ModuleType:
     try:
-        import reasoning_gym.factory
+        with warnings.catch_warnings():  # what it imports compares texts by `is`
+            warnings.simplefilter("ignore", SyntaxWarning)
+            import reasoning_gym.factory
     except ImportError as e:
         raise EnvError(
             f"reasoning-gym cannot be imported: {e}",
