@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from verl_core.config.errors import UserError
+from verl_core.config.reward_parts import TASK, reward_parts
+from verl_core.config.schema import RewardConfig
 from verl_core.config.scorers import scorer_of
 from verl_core.data.example_rows import ExampleRow
 from verl_core.data.examples import ExampleDataset
@@ -49,8 +51,15 @@ def _sent(subject: Subject, position: int) -> dict[str, Any]:
 
 
 def _scorer(subject: Subject, data_source: str) -> str | None:
-    """The name of the rule, or the user's file; None where the row has none."""
-    own = subject.config.reward.custom_reward_function
+    """The names of the reward's parts, with that of the rule, or the user's file, for the task; None where nothing
+    scores the row."""
+    reward = subject.config.reward
+    named = (_task(reward, data_source) if name == TASK else name for name in reward_parts(reward))
+    return " + ".join(filter(None, named)) or None
+
+
+def _task(reward: RewardConfig, data_source: str) -> str | None:
+    own = reward.custom_reward_function
     if own.path is not None:
         return f"{own.name} of {own.path}"
     try:
