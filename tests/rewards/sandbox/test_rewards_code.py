@@ -105,7 +105,8 @@ def test_right_programs_pass(every: int) -> None:
     ],
 )
 def test_a_verdict_has_the_share_and_the_reason(program: str, gold: dict, passed: float, reason: str) -> None:
-    config = SandboxConfig(type="bubblewrap", run_timeout_s=1.0, timeout_s=8.0)
+    seconds = 1.0 if reason == "time limit" else 8.0
+    config = SandboxConfig(type="bubblewrap", run_timeout_s=seconds, timeout_s=8.0)
     verdict = compute_score("code", program, gold, partial=True, sandbox=config)
     assert verdict == {
         "score": passed,

@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ import pytest
 from verl_core.config.errors import EnvError
 from verl_core.config.schema_sandbox import SandboxConfig
 from verl_core.rewards.sandbox import choose
+from verl_core.rewards.sandbox.asserts import judge_tests
 from verl_core.rewards.sandbox.bubblewrap import Bubblewrap
 from verl_core.rewards.sandbox.choose import limits_of, sandbox_of
 from verl_core.rewards.sandbox.interpreter import interpreter
+from verl_core.rewards.sandbox.local import LocalSandbox
 from verl_core.rewards.sandbox.nsjail import Nsjail
 from verl_core.rewards.sandbox.protocol import Limits, Outcome
 from verl_core.rewards.sandbox.remote import Remote
@@ -102,25 +104,33 @@ def test_bubblewraps_words() -> None:
 
 
 class Flaky(Rlimits):
-    """Ends as a back end that failed, whatever its program does."""
+    """Cannot start its first programs."""
 
-    def __init__(self) -> None:
-        self.given: list[float] = []
+    def __init__(self, failures: int):
+        self.failures, self.starts = failures, 0
 
-    def complaint(self, outcome: Outcome) -> bool:
-        return outcome.exit_code == 7
+    def command(self, python: Sequence[str], fds: Sequence[int], filter_fd: int, limits: Limits) -> list[str]:
+        self.starts += 1
+        if self.starts <= self.failures:
+            return [sys.executable, "-c", "raise SystemExit('no more processes')"]
+        return super().command(python, fds, filter_fd, limits)
 
-    def _run(self, program: str, stdin: bytes, limits: Limits) -> Outcome:
-        self.given.append(limits.seconds)
-        return super()._run(program, stdin, limits)
+
+def judged_by(sandbox: LocalSandbox) -> Outcome:
+    return judge_tests(sandbox, "def f(n): return n", ["assert f(1) + 1 == 2"], "", "", LIMITS).outcome
 
 
-def test_what_looks_like_a_failed_back_end_costs_no_more_time_than_any_program() -> None:
-    sandbox = Flaky()
-    outcome = sandbox.run("import os, time\ntime.sleep(0.2)\nos._exit(7)", b"", LIMITS)
-    first, _, second = sandbox.given
-    assert (outcome.exit_code, first) == (7, LIMITS.seconds)
-    assert second < LIMITS.seconds - 0.2
+@pytest.mark.parametrize("run", [lambda sandbox: sandbox.run("print(1)", b"", LIMITS), judged_by])
+def test_a_failure_that_lasts_is_an_error_and_another_one_is_none(run: Callable[[LocalSandbox], Outcome]) -> None:
+    assert run(Flaky(1)).status == "ok"
+    with pytest.raises(EnvError, match="no more processes"):
+        run(Flaky(99))
+
+
+def test_whatever_a_program_says_it_runs_once() -> None:
+    sandbox = Flaky(0)
+    outcome = sandbox.run("import sys\nprint('bwrap: no', file=sys.stderr)\nsys.exit(1)", b"", LIMITS)
+    assert (outcome.status, sandbox.starts) == ("failed", 1)
 
 
 def test_a_pipe_that_is_not_ready_after_all_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

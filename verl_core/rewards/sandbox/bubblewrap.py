@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from verl_core.rewards.sandbox.interpreter import interpreter
 from verl_core.rewards.sandbox.local import LocalSandbox, found, kernel_at_least
-from verl_core.rewards.sandbox.protocol import Limits, Outcome
+from verl_core.rewards.sandbox.protocol import Limits
 
 _NOBODY = "65534"
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
@@ -38,6 +38,3 @@ class Bubblewrap(LocalSandbox):
             *("--size", str(limits.tmp_mb << 20), "--tmpfs", "/tmp", "--chdir", "/tmp", "--remount-ro", "/"),
             *("--seccomp", str(filter_fd), "--", inside.executable, *python),
         ]
-
-    def complaint(self, outcome: Outcome) -> bool:
-        return outcome.exit_code == 1 and outcome.stderr.startswith("bwrap: ")

@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from verl_core.config.errors import EnvError
 from verl_core.rewards.sandbox.inside import text
@@ -20,7 +20,6 @@ from verl_core.rewards.sandbox.supervise import end, supervise
 
 OPEN_FILES = 64
 THREADS = 64
-_LEAST_S = 0.1  # of a second attempt
 _READY = "print('ready')"
 _PIPES = (subprocess.PIPE, subprocess.PIPE, subprocess.PIPE)
 
@@ -47,16 +46,12 @@ class LocalSandbox(ABC):
     def command(self, python: Sequence[str], fds: Sequence[int], filter_fd: int, limits: Limits) -> list[str]:
         """The command line that runs the interpreter with the words `python`, and with `fds` open."""
 
-    @abstractmethod
-    def complaint(self, outcome: Outcome) -> bool:
-        """Whether the outcome looks like the back end's own failure to start a program."""
-
     def place(self) -> AbstractContextManager[Place]:
         """Where the command line is started, for one program."""
         return nullcontext(Place())
 
     def run(self, program: str, stdin: bytes, limits: Limits) -> Outcome:
-        return self._surely(lambda limits: self._run(program, stdin, limits), limits)
+        return self._surely(lambda: self._run(program, stdin, limits))
 
     def converse(self, answering: str, asking: str, stdin: bytes, limits: Limits) -> Outcome:
         """Runs two programs at the same time, each in a sandbox of its own, joined by two pipes and nothing else.
@@ -65,48 +60,53 @@ class LocalSandbox(ABC):
         read) and sys.argv[2] (to write). The outcome is that of `asking`, and when it has ended, so has `answering`.
         Raises EnvError as `run` does.
         """
-        return self._surely(lambda limits: self._converse(answering, asking, stdin, limits), limits)
+        return self._surely(lambda: self._converse(answering, asking, stdin, limits))
 
     def probe(self) -> None:
         """Raises EnvError with what the back end says when it cannot run the simplest program."""
         outcome = self._run(_READY, b"", Limits(seconds=30))
         if outcome.stdout != b"ready\n":
-            what = outcome.stderr.strip() or f"{outcome.status}, exit code {outcome.exit_code}"
-            raise EnvError(
-                f"the sandbox for programs cannot be used: {what}", hint="docs/rewards/code.md says what it needs"
-            )
+            raise _unusable(outcome)
 
-    def _surely(self, attempt: Callable[[Limits], Outcome], limits: Limits) -> Outcome:
-        """The outcome of an attempt; where it looks like the back end's own failure and that does not last, of another
-        one in the time that is left, because a program may say what a back end would say."""
-        outcome = attempt(limits)
-        if not self.complaint(outcome):
-            return outcome
-        self.probe()
-        return attempt(replace(limits, seconds=max(_LEAST_S, limits.seconds - outcome.seconds)))
+    def _surely(self, attempt: Callable[[], Outcome]) -> Outcome:
+        """The outcome of an attempt, or of another one where the back end failed in a way that does not last."""
+        try:
+            return attempt()
+        except EnvError:
+            self.probe()
+        return attempt()
 
     def _run(self, program: str, stdin: bytes, limits: Limits) -> Outcome:
+        """Raises EnvError where the program did not begin."""
         started = time.monotonic()
-        with self._started(program, limits, _PIPES) as process:
-            return supervise(process, stdin, limits, started)
+        with self._started(program, limits, _PIPES) as (process, begun):
+            outcome = supervise(process, stdin, limits, started)
+        if not begun and outcome.status != "timeout":
+            raise _unusable(outcome)
+        return outcome
 
     def _converse(self, answering: str, asking: str, stdin: bytes, limits: Limits) -> Outcome:
+        """Raises EnvError where either program did not begin."""
         with ExitStack() as open_here:
             questions, ask = _pipe(open_here)
             answers, answer = _pipe(open_here)
             started = time.monotonic()
             with (
-                self._started(answering, limits, (questions, answer, subprocess.DEVNULL)),
-                self._started(asking, limits, _PIPES, (answers, ask)) as process,
+                self._started(answering, limits, (questions, answer, subprocess.DEVNULL)) as (_, answers_come),
+                self._started(asking, limits, _PIPES, (answers, ask)) as (process, begun),
             ):
                 open_here.close()  # so that either side's end is the end of the other's pipe
-                return supervise(process, stdin, limits, started)
+                outcome = supervise(process, stdin, limits, started)
+        if not (begun and answers_come) and outcome.status != "timeout":
+            raise _unusable(outcome)
+        return outcome
 
     @contextmanager
     def _started(
         self, program: str, limits: Limits, streams: tuple[int, int, int], argument_fds: tuple[int, ...] = ()
-    ) -> Iterator[subprocess.Popen[bytes]]:
-        """A program that has been started, and is killed at the end; it finds `argument_fds` in sys.argv."""
+    ) -> Iterator[tuple[subprocess.Popen[bytes], bool]]:
+        """A process that is killed at the end, and whether the program has begun in it; until then all that the process
+        does is the back end's. The program finds `argument_fds` in sys.argv."""
         with ExitStack() as at_the_end:
             ours, theirs = map(at_the_end.enter_context, socket.socketpair())
             filter_fd = at_the_end.enter_context(_in_memory(bpf_filter()))
@@ -127,8 +127,7 @@ class LocalSandbox(ABC):
             )
             at_the_end.callback(end, process)
             theirs.close()
-            _hand_over(program, ours, limits)
-            yield process
+            yield process, _hand_over(program, ours, limits)
 
     def _numbers(self, limits: Limits) -> tuple[int, ...]:
         """The limits as the interpreter takes them upon itself."""
@@ -136,12 +135,20 @@ class LocalSandbox(ABC):
         return math.ceil(limits.seconds), limits.memory_mb << 20, limits.tmp_mb << 20, OPEN_FILES, tasks
 
 
-def _hand_over(program: str, ours: socket.socket, limits: Limits) -> None:
-    """Gives the interpreter its program when it says that it would not outlive us; before that, it would."""
+def _hand_over(program: str, ours: socket.socket, limits: Limits) -> bool:
+    """Gives the interpreter its program when it says that it would not outlive us; before that, it would. False where
+    it did not say so in time."""
     ours.settimeout(limits.seconds)
+    ready = False
     with ours, suppress(OSError):  # it is late or has ended: how, is seen by whoever watches it
-        if ours.recv(1):
+        if ready := bool(ours.recv(1)):
             ours.sendall(b"p" + program.encode("utf-8", "surrogatepass"))
+    return ready
+
+
+def _unusable(outcome: Outcome) -> EnvError:
+    what = outcome.stderr.strip() or f"{outcome.status}, exit code {outcome.exit_code}"
+    return EnvError(f"the sandbox for programs cannot be used: {what}", hint="docs/rewards/code.md says what it needs")
 
 
 @contextmanager

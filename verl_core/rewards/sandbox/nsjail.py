@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from verl_core.rewards.sandbox.interpreter import interpreter
 from verl_core.rewards.sandbox.local import OPEN_FILES, LocalSandbox, found
-from verl_core.rewards.sandbox.protocol import Limits, Outcome
+from verl_core.rewards.sandbox.protocol import Limits
 
 _NOBODY = "65534"
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
@@ -41,6 +41,3 @@ class Nsjail(LocalSandbox):
             *("--rlimit_cpu", str(math.ceil(limits.seconds) + 1), "--rlimit_nofile", str(OPEN_FILES)),
             *("--", inside.executable, *python),
         ]
-
-    def complaint(self, outcome: Outcome) -> bool:
-        return outcome.exit_code == 255

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from verl_core.rewards.sandbox.interpreter import interpreter
 from verl_core.rewards.sandbox.local import LocalSandbox, Place
-from verl_core.rewards.sandbox.protocol import Limits, Outcome
+from verl_core.rewards.sandbox.protocol import Limits
 
 
 class Rlimits(LocalSandbox):
@@ -22,9 +22,6 @@ class Rlimits(LocalSandbox):
 
     def command(self, python: Sequence[str], fds: Sequence[int], filter_fd: int, limits: Limits) -> list[str]:
         return [os.path.realpath(getattr(sys, "_base_executable", sys.executable)), *python]
-
-    def complaint(self, outcome: Outcome) -> bool:
-        return False
 
     @contextmanager
     def place(self) -> Iterator[Place]:
