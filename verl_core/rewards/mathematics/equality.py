@@ -12,7 +12,7 @@ from verl_core.rewards.mathematics.read import read
 from verl_core.rewards.mathematics.relations import is_asked_for
 from verl_core.rewards.mathematics.scalars import same_ratio, same_scalar
 from verl_core.rewards.mathematics.text import tight, unified
-from verl_core.rewards.mathematics.values import Interval, Many, Matrix, Relation, Scalar, Text, Value
+from verl_core.rewards.mathematics.values import Clock, Interval, Many, Matrix, Relation, Scalar, Text, Value
 
 LONGEST_CHOICE = 12  # characters, `\\text{(B)}`
 MOST_ITEMS = 60  # of a set, as each is compared with each
@@ -91,6 +91,10 @@ def same(gold: Value, answer: Value) -> bool:
             return len(gold.rows) == len(answer.rows) and all(map(_in_order, gold.rows, answer.rows))
         case Matrix(), Many(kind="tuple"):  # the components of a vector
             return len(gold.rows[0]) == 1 and _in_order([row[0] for row in gold.rows], answer.items)
+        case Clock(), Clock() | Many(kind="ratio"):
+            return _same_time(gold, answer)
+        case Many(kind="ratio"), Clock():
+            return _same_time(answer, gold)
         case Many(), Many():
             return _same_many(gold, answer)
         case Many(kind="ratio", items=(_, _)), Scalar():
@@ -115,6 +119,14 @@ def _same_many(gold: Many, answer: Many) -> bool:
     if "set" in kinds:
         return _matched(_distinct(gold.items), _distinct(answer.items))
     return _matched(gold.items, answer.items)
+
+
+def _same_time(clock: Clock, other: Clock | Many) -> bool:
+    """5:30 may be a time beside one; before or after noon may be left out."""
+    if isinstance(other, Clock):
+        return clock.parts == other.parts and (clock.half == other.half or None in (clock.half, other.half))
+    read = (item.tree for item in other.items if isinstance(item, Scalar))
+    return list(clock.parts) == [tree[1] if tree and tree[0] == "num" else None for tree in read]
 
 
 def _by_name(many: Many) -> Sequence[Value]:

@@ -10,7 +10,7 @@ from verl_core.rewards.mathematics.relations import related, relation_signs
 from verl_core.rewards.mathematics.split import enclosed, split
 from verl_core.rewards.mathematics.text import tight
 from verl_core.rewards.mathematics.units import split_unit
-from verl_core.rewards.mathematics.values import Interval, Many, Matrix, Scalar, Text, Value
+from verl_core.rewards.mathematics.values import Clock, Interval, Many, Matrix, Scalar, Text, Value
 
 DEEPEST = 8  # brackets within brackets
 
@@ -23,6 +23,9 @@ _AND = re.compile(r",?\s?\\text\s?\{\s?,?\s?(?:and|or)\s?\}\s?|,?\s(?:and|or)\s"
 _COMMA = re.compile(r"[,;]")
 _UNION = re.compile(r"\\cup(?![a-zA-Z])")
 _COLON = re.compile(r":")
+_CLOCK = re.compile(  # what only a time is written like: with a zero before or behind, or with its half of the day
+    r"(?P<hour>\d{1,2})(?P<rest>(?:\:\d\d)*)(?P<half>\s?(?:\\text\s?\{\s?)?[aApP]\.?\s?[mM]\.?(?:\s?\})?)?"
+)
 _ROW = re.compile(r"\\\\")
 _CELL = re.compile(r"&")
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![a-zA-Z])")
@@ -73,10 +76,22 @@ def _read(text: str, thousands: bool, depth: int) -> Value:
         return Matrix(tuple(tuple(map(inner, split(row, _CELL))) for row in rows))
     if _PLUS_MINUS.search(text):
         return Many("list", tuple(inner(_with_sign(text, sign)) for sign in "+-"))
+    if clock := _clock(text):
+        return clock
     ratio = split(text, _COLON)
     if len(ratio) > 1 and all(ratio):
         return Many("ratio", tuple(map(inner, ratio)))
     return Text(_plain(text)) if _is_words(text) else _scalar(text)
+
+
+def _clock(text: str) -> Clock | None:
+    """A time of day or a duration; `5:30` may as well be a ratio, and is left as one."""
+    found = _CLOCK.fullmatch(text)
+    if found is None or not (found["half"] or ":0" in found["rest"]):
+        return None
+    half = re.search("[ap]", found["half"].replace("\\text", "").lower()) if found["half"] else None
+    parts = (found["hour"], *found["rest"].split(":")[1:])
+    return Clock(tuple(map(int, parts if len(parts) > 1 else (*parts, "0"))), half and half.group())
 
 
 def _with_sign(text: str, sign: str) -> str:

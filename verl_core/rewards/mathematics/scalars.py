@@ -35,17 +35,30 @@ def same_scalar(gold: Scalar, answer: Scalar) -> bool:
 
 
 def same_ratio(gold: Sequence[Value], answer: Sequence[Value] | Scalar) -> bool:
-    """`3:2` is `6:4` and 3/2."""
+    """`3:2` is `6:4` and 3/2. Zeros have to stand at the same places."""
     one: Tree = ("num", Fraction(1), 0)
-    ours = [item.tree for item in gold if isinstance(item, Scalar)]
-    theirs = [answer.tree, one] if isinstance(answer, Scalar) else [i.tree for i in answer if isinstance(i, Scalar)]
-    if len(ours) != len(gold) or len(theirs) != len(gold):
+    ours = _terms(gold)
+    theirs = [answer.tree, one] if isinstance(answer, Scalar) else _terms(answer)
+    pairs = [(a, b) for a, b in zip(ours, theirs, strict=False) if a is not None and b is not None]
+    if not len(gold) == len(theirs) == len(pairs):
         return False
-    pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if a is not None and b is not None]
-    if len(pairs) != len(gold):
+    zeros = [(_is_zero(a), _is_zero(b)) for a, b in pairs]
+    if any(a != b for a, b in zeros) or all(a for a, _ in zeros):
         return False
-    (first_a, first_b), *rest = pairs
-    return all(_same(("product", [a, first_b]), ("product", [first_a, b])) for a, b in rest)
+    first_a, first_b = next(pair for pair, (zero, _) in zip(pairs, zeros, strict=True) if not zero)
+    return all(_same(("product", [a, first_b]), ("product", [first_a, b])) for a, b in pairs)
+
+
+def _terms(ratio: Sequence[Value]) -> list[Tree | None]:
+    """Of a ratio of lengths, say, all in one unit."""
+    scalars = [item for item in ratio if isinstance(item, Scalar)]
+    dimensions = {item.unit.dimension if item.unit else None for item in scalars}
+    scaled = len(dimensions) == 1 and None not in dimensions
+    return [_scaled(item.tree, item.unit) if scaled and item.tree and item.unit else item.tree for item in scalars]
+
+
+def _is_zero(tree: Tree) -> bool:
+    return _same(tree, ("num", Fraction(0), 0))
 
 
 def _same_percentage(gold: Scalar, answer: Scalar) -> bool:

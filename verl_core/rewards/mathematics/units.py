@@ -49,7 +49,7 @@ _UPRIGHT = re.compile(r"^(?P<body>.*?)\s?\\text\s?\{(?P<name>[^{}]*)\}(?:\^\{?(?
 _DEGREES = re.compile(r"^(?P<body>.*?)\^\{?\s?\\circ\s?\}?\s?(?:\\text\s?\{)?(?P<scale>[CF]?)\}?$", re.DOTALL)
 # Words behind a number that make it another one, or a choice, or deny it.
 _NO_UNIT = re.compile(
-    r"\d|^\s*(?:squared|cubed)|\b(?:or|and|nor|not|no|but|if|when|than|maybe|perhaps|rather|wrong|mod|pi|times|plus|minus"
+    r"\d|^\s*(?:,|squared|cubed)|\b(?:or|and|nor|not|no|but|if|when|than|maybe|perhaps|rather|wrong|mod|pi|times|plus|minus"
     r"|over|root|factorial|half|halves|(?:thir|quarter|fif|ten|hundred|thousand)(?:ds?|ths?)|dozens?|hundred|thousand"
     r"|million|billion|zero|one|two|three|four|five|six|seven|eight|nine|ten)\b",
     re.IGNORECASE,

@@ -51,6 +51,14 @@ class Matrix:
 
 
 @dataclass(frozen=True)
+class Clock:
+    """A time such as 5:00 or 1:05:30. `half`: "a" before noon, "p" after it, None where that is not said."""
+
+    parts: tuple[int, ...]
+    half: str | None = None
+
+
+@dataclass(frozen=True)
 class Relation:
     """`left sign right`. With `value` the left side is only a name for it: `x = 5`, `f(x) = 2x`."""
 
@@ -60,4 +68,4 @@ class Relation:
     value: Value | None = None
 
 
-Value = Scalar | Text | Many | Interval | Matrix | Relation
+Value = Scalar | Text | Many | Interval | Matrix | Clock | Relation
