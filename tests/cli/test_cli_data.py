@@ -70,9 +70,6 @@ def test_check_tells_files_from_profiles_and_brings_along_what_scoring_needs(job
     args, _, extras = job("check", "--val", "gsm8k")
     assert args == ["check", "--val", prepared, "--no-tokenizer", "--by-columns"]
     assert extras == ["fsdp", "reasoning-gym"]
-        "fsdp",
-        "reasoning-gym",
-    ]
     code, said = job("check")
     assert code == 2 and "name files, or a profile" in said
 
