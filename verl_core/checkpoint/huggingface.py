@@ -9,6 +9,7 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizer
 
 FOLDER = "huggingface"
 _KINDS = {".json", ".jinja", ".model", ".txt", ".tiktoken", ".py"}
+_OF_TRAINERS = ("zero_to_fp32.py", "trainer_state.json")  # what other programs leave among a model's files
 _TOKENIZER = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "chat_template")
 
 
@@ -47,7 +48,7 @@ def copy_text_files(source: Path, target: Path, tokenizer: bool = True, code: bo
     """Copies all of a Hugging Face folder but the weights and their index; without `tokenizer`, not its files; without
     `code`, no Python file."""
     for path in sorted(source.iterdir()):
-        if path.suffix == ".py" and not code:
+        if path.name in _OF_TRAINERS or (path.suffix == ".py" and not code):
             continue
         if _of_tokenizer(path) and not tokenizer:
             continue
@@ -55,6 +56,11 @@ def copy_text_files(source: Path, target: Path, tokenizer: bool = True, code: bo
             shutil.copyfile(path, target / path.name)
         elif path.name == "additional_chat_templates" and path.is_dir() and tokenizer:
             shutil.copytree(path, target / path.name, dirs_exist_ok=True)
+
+
+def has_code(folder: Path) -> bool:
+    """Whether the model has Python files of its own."""
+    return any(path.name not in _OF_TRAINERS for path in folder.glob("*.py"))
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:

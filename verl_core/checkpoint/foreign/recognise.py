@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from verl_core.checkpoint.foreign import dcp, deepspeed, megatron, verl_fsdp
+from verl_core.checkpoint.foreign import dcp, deepspeed, megatron, peft_folder, verl_fsdp
 from verl_core.checkpoint.foreign.source import ForeignSource, SourceOptions
 from verl_core.config.errors import UserError
 
@@ -26,6 +26,7 @@ class Format:
 FORMATS = [
     Format("veRL FSDP", "model_world_size_W_rank_R.pt", verl_fsdp.open_source),
     Format("veRL Megatron", "ckpt_contents.json", megatron.open_source),
+    Format("peft", "adapter_config.json", peft_folder.open_source),  # before those whose optimizer may lie below it
     Format("DeepSpeed ZeRO", "latest, global_stepN/*_optim_states.pt", deepspeed.open_source),
     Format("torch distributed", ".metadata, *.distcp", dcp.open_source),
 ]
