@@ -30,5 +30,6 @@ def test_show_finds_the_rule_of_a_data_source(rlx):
     text = rlx("rewards", "show", "openai/gsm8k").stdout
     assert "gsm8k" in text and "method" in text and "reward.scorers={gsm8k: 1}" in text
     assert json.loads(rlx("rewards", "show", "aime2024", "--json").stdout)["name"] == "dapo_math"
+    assert "reward.scorers={judge: 1}" in rlx("rewards", "show", "judge").stdout
     failed = rlx("rewards", "show", "gsm9k")
     assert failed.returncode == UserError.exit_code and "did you mean gsm8k" in failed.stderr

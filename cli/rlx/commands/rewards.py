@@ -43,8 +43,7 @@ def ls(as_json: bool = JSON_OPTION) -> None:
     """
     rules = _rules()
     if as_json:
-        models = [{"name": name, "doc": doc, "keywords": [], "data_sources": []} for name, doc in MODEL_PARTS.items()]
-        ui.out_json([*(rule.plain() for rule in rules), *models])
+        ui.out_json([*(rule.plain() for rule in rules), *map(_model, MODEL_PARTS)])
         return
     for rule in rules:
         served = f" Rows of {', '.join(rule.data_sources)}." if rule.data_sources else ""
@@ -59,6 +58,12 @@ def show(
     as_json: bool = JSON_OPTION,
 ) -> None:
     """Show a rule, or the one that scores the rows of a data source."""
+    if name in MODEL_PARTS:
+        if as_json:
+            ui.out_json(_model(name))
+        else:
+            ui.pairs([("scorer", name), ("about", MODEL_PARTS[name]), ("chosen by", f"reward.scorers={{{name}: 1}}")])
+        return
     where = scorer_of(name).where
     rule = next(rule for rule in _rules() if rule.entry.where == where)
     if as_json:
@@ -77,6 +82,10 @@ def _rules() -> list[Rule]:
     for each in (entry("scorer", name) for name in names("scorer")):
         found.setdefault(each.where, []).append(each)
     return [Rule(first, tuple(other.name for other in others)) for first, *others in found.values()]
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"name": name, "doc": MODEL_PARTS[name], "keywords": [], "data_sources": []}
 
 
 def _line(name: str, text: str) -> None:
