@@ -294,6 +294,17 @@ def test_the_endpoints_key_comes_from_the_environment(monkeypatch):
         assert server.keys == ["Bearer secret"]
 
 
+def test_an_address_and_a_key_that_no_request_can_carry_are_refused(monkeypatch):
+    for url in ("http://ä..b/v1", "http://h/v1\x01"):
+        with pytest.raises(UserError, match="reward.judge.url"):
+            Endpoint(JudgeConfig(url=url, model="m"))
+    for key in ("schlüssel", "secret\n"):
+        monkeypatch.setenv("MY_KEY", key)
+        with pytest.raises(UserError, match="MY_KEY holds characters") as refused:
+            Endpoint(JudgeConfig(url="http://h/v1", model="m", api_key_env="MY_KEY"))
+        assert key not in str(refused.value)
+
+
 def test_an_instruction_from_a_file(tmp_path: Path):
     file = tmp_path / "instruction.txt"
     file.write_text("Judge only the spelling.\n")

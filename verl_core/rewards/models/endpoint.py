@@ -51,7 +51,7 @@ class LanguageModel(Protocol):
 class Endpoint:
     """Lives on one event loop. `pause_s`: before the second attempt; it doubles with each further one.
 
-    Raises UserError where the key's variable is not set.
+    Raises UserError where the key's variable is not set, and for a key or an address that no request can carry.
     """
 
     def __init__(self, cfg: JudgeConfig, pause_s: float = 0.5):
@@ -65,7 +65,10 @@ class Endpoint:
         headers = {"Accept-Encoding": "identity", **_authorization(cfg)}
         secure = str(cfg.url).startswith("https:")  # plain http has no certificates, and reading them takes long
         self._client = httpx.AsyncClient(headers=headers, limits=limits, timeout=None, verify=secure)
-        self._address = f"{str(cfg.url).rstrip('/')}/chat/completions"
+        try:
+            self._address = httpx.URL(f"{str(cfg.url).rstrip('/')}/chat/completions")
+        except httpx.InvalidURL as error:
+            raise UserError(f"reward.judge.url={cfg.url} is no address: {error}") from error
 
     async def answer(self, prompt: str) -> Reply:
         """Tries again where that may help. A request that waits for its next attempt keeps its place among the
@@ -124,6 +127,12 @@ def _authorization(cfg: JudgeConfig) -> dict[str, str]:
     if not (key := os.environ.get(cfg.api_key_env)):
         raise UserError(
             f"reward.judge.api_key_env={cfg.api_key_env}: that variable is not set", f"export {cfg.api_key_env}=..."
+        )
+    if not (key.isascii() and key.isprintable()):
+        raise UserError(
+            f"reward.judge.api_key_env={cfg.api_key_env}: {cfg.api_key_env} holds characters that no header can, such as "
+            "a line break",
+            f"export {cfg.api_key_env} anew",
         )
     return {"Authorization": f"Bearer {key}"}
 
