@@ -113,7 +113,10 @@ class _Gold:
         texts: dict[str, Any] = {
             name: fields.get(name) or "" for name in ("preamble", "setup", "entry_point", "fn_name")
         }
-        lists: dict[str, Any] = {name: _tuple(fields.get(name)) for name in ("tests", "inputs", "outputs")}
+        try:
+            lists: dict[str, Any] = {name: _tuple(fields.get(name)) for name in ("tests", "inputs", "outputs")}
+        except TypeError:
+            raise UnusableGold(ground_truth) from None
         gold = cls(**texts, **lists)
         printed = () if gold.fn_name else gold.inputs + gold.outputs
         if (
@@ -130,7 +133,9 @@ class _Gold:
 
 
 def _tuple(values: Any) -> tuple[Any, ...]:
-    """A column of Parquet is an array, or null."""
+    """A column of Parquet is an array, or null. Raises TypeError for what is no list."""
+    if isinstance(values, str | Mapping):
+        raise TypeError
     return () if values is None else tuple(values)
 
 
