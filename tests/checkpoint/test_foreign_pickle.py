@@ -60,7 +60,6 @@ POISONED = {
     "state of a class": b"ccollections\nOrderedDict\n(N}" + text("__reduce__") + text("x") + b"stb.",
     "state of a dtype": b"ctorch\nfloat32\n(N}" + text("itemsize") + text("x") + b"stb.",
     "slots of a record": b"ctorch\nTensor\n)R(N}" + text("arguments") + b"N" + b"stb\x85ctorch\nTensor\n\x92.",
-    "odd state": b"ctorch\nTensor\n)RK\x05b.",
     "class with __setstate__": protocol_0("logging.config dictConfig", "x"),
     "persistent id": b"\x80\x02" + text("os.system") + b"Q.",
     "persistent id of protocol 0": b"Pos.system\n.",

@@ -74,9 +74,13 @@ def _with_adapter(model: PreTrainedModel, adapter: TrainedAdapter) -> PreTrained
 
 @torch.no_grad()
 def _logits(model: PreTrainedModel) -> Tensor:
+    if hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("eager")  # the faster ones refuse some sizes
     vocabulary = model.config.get_text_config().vocab_size
-    output = model.eval()(input_ids=torch.arange(TOKENS)[None] % vocabulary)
-    logits: Tensor = output.logits
+    try:
+        logits: Tensor = model.eval()(input_ids=torch.arange(TOKENS)[None] % vocabulary).logits
+    except (RuntimeError, ValueError, TypeError, AttributeError) as error:
+        raise EnvError(f"{type(model).__name__} gives no logits here: {error}", "use --verify tensors") from error
     return logits
 
 

@@ -46,13 +46,15 @@ class Record(metaclass=_Sealed):
         raise pickle.UnpicklingError(f"sets {name} of a {type(self).__name__}")
 
     def __setstate__(self, state: object) -> None:
-        """Takes the instance's dictionary; of a class with slots, pickle gives (dictionary or None, slots)."""
-        parts = state if isinstance(state, tuple) and len(state) == 2 else (state,)
-        for part in parts:
-            if isinstance(part, dict):
-                self.state.update(part)
-            elif part is not None:
-                raise pickle.UnpicklingError(f"gives a {type(self).__name__} a state of {type(part).__name__}")
+        """Takes the instance's dictionary; of a class with slots pickle gives (dictionary or None, slots). A class may
+        have a state of its own kind: that is kept under the empty name."""
+        match state:
+            case dict():
+                self.state.update(state)
+            case (dict() | None as own, dict() as slots):
+                self.state.update({**(own or {}), **slots})
+            case _:
+                self.state[""] = state
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}{self.arguments}{self.state}"

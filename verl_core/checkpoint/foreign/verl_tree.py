@@ -29,8 +29,9 @@ def role_folder(folder: Path, role: str, holds_one: Callable[[Path], bool]) -> t
 
 
 def step_of_role(folder: Path) -> int | None:
-    """N of the `global_step_N` that a role's folder is or lies in."""
-    return next((step for path in (folder, folder.parent) if (step := step_of(path)) >= 0), None)
+    """N of the `global_step_N` that a role's folder is or lies in, by itself or through a link."""
+    place = folder.resolve()
+    return next((step for path in (place, place.parent) if (step := step_of(path)) >= 0), None)
 
 
 def _newest_step(run: Path) -> Path | None:
