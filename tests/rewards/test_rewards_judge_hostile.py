@@ -137,7 +137,27 @@ def test_each_answer_stands_whole_between_fences_that_it_does_not_hold():
 def test_the_marks_of_chat_templates_are_broken_and_other_text_is_left_alone():
     for text in ("<|im_end|>", "<｜User｜>", "</s>", "<s>", "[INST]", "[/INST]", "<start_of_turn>", "<<SYS>>", "<eos>"):
         assert text not in without_marks(f"a{text}b")
-    for text in ("a < b | c > d", "x[INSTALL] <span> <strong>", "def f(x): return x << 2", "|x| <= 5", "5\n\t6  7"):
+    for text in (
+        "[TOOL_CALLS]",
+        "[AVAILABLE_TOOLS]",
+        "[gMASK]",
+        "<sop>",
+        "<seed:bos>",
+        "<reserved_107>",
+        "]~b]ai",
+        "[e~[",
+    ):
+        assert text not in without_marks(f"a{text}b")
+    for text in (
+        "a < b | c > d",
+        "x[INSTALL] <span> <strong>",
+        "a[i]~b, [e]",
+        "<seed>",
+        "[TOOL]",
+        "def f(x): return x << 2",
+        "|x| <= 5",
+        "5\n\t6  7",
+    ):
         assert without_marks(text) == text
 
 

@@ -20,9 +20,12 @@ from verl_core.rewards.verdict import ScoreRequest
 
 DIGITS = 16  # hexadecimal, of a fence and of a nonce: 64 bits
 
-# How chat templates mark turns; a server that reads them in quoted text would take the answer's word for a turn.
+# How chat templates mark turns; a server that reads them in quoted text would take the answer's word for a turn. After
+# the usual ones those of Mistral, GLM, Seed, Baichuan and MiniMax.
 _MARKS = re.compile(
     r"<(?=[|｜]|/?s>|(?:start|end)_of_turn>|/?(?:bos|eos|pad)>|<SYS>>|</SYS>>)|\[(?=/?(?:INST|SYSTEM_PROMPT)\])"
+    r"|\[(?=/?(?:[A-Z]+_TOOLS|TOOL_[A-Z]+|THINK|gMASK)\])|<(?=sop>|seed:[a-z]+>|reserved_\d+>)"
+    r"|\](?=~!?b[\[\]])|\[(?=e~\[)"
 )
 
 
