@@ -296,7 +296,7 @@ def test_the_endpoints_key_comes_from_the_environment(monkeypatch):
 
 def test_an_address_and_a_key_that_no_request_can_carry_are_refused(monkeypatch):
     for url in ("http://ä..b/v1", "http://h/v1\x01"):
-        with pytest.raises(UserError, match="reward.judge.url"):
+        with pytest.raises(UserError, match=r"reward\.judge\.url"):
             Endpoint(JudgeConfig(url=url, model="m"))
     for key in ("schlüssel", "secret\n"):
         monkeypatch.setenv("MY_KEY", key)

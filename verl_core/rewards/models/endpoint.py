@@ -130,9 +130,8 @@ def _authorization(cfg: JudgeConfig) -> dict[str, str]:
         )
     if not (key.isascii() and key.isprintable()):
         raise UserError(
-            f"reward.judge.api_key_env={cfg.api_key_env}: {cfg.api_key_env} holds characters that no header can, such as "
-            "a line break",
-            f"export {cfg.api_key_env} anew",
+            f"reward.judge.api_key_env={cfg.api_key_env} holds characters that no header can, such as a line break",
+            f"export {cfg.api_key_env}=...",
         )
     return {"Authorization": f"Bearer {key}"}
 
