@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +21,8 @@ from verl_core.checkpoint.merge_whole import WholeModel
 from verl_core.checkpoint.model_folder import ModelFolder
 from verl_core.checkpoint.safetensors_stream import MAX_FILE_BYTES, TensorPlan, write_file, write_index
 from verl_core.checkpoint.shards import Shards
-from verl_core.config.errors import RunError, UserError
+from verl_core.checkpoint.target import check_target, new_folder
+from verl_core.config.errors import UserError
 from verl_core.models.adapter_folder import is_adapter
 from verl_core.models.pretrained import resolve
 
@@ -103,7 +102,7 @@ def plan_merge(
     and absent, or whose base is.
     """
     out, source = Path(out).expanduser(), Path(source).expanduser()
-    _check_target(out)
+    check_target(out)
     below = resolve(base) if base else None
     compared = None if allow_unchanged else below
     foreign = None
@@ -144,40 +143,11 @@ def merge(
     Raises RunError when the disk has too little room or what was written differs, UserError when it equals its base;
     the target then does not exist.
     """
-    out = plan.out
-    temporary = out.with_name(f".{out.name}.partial")
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(temporary, ignore_errors=True)  # of a merge that was killed
-        _check_space(plan)
-        temporary.mkdir()
-        _write(plan, temporary, max_file_bytes, progress)
-        verify(plan.content, temporary, how)
+    with new_folder(plan.out, plan.bytes) as folder:
+        _write(plan, folder, max_file_bytes, progress)
+        verify(plan.content, folder, how)
         if plan.base is not None:
-            require_changed(temporary, plan.base)
-        if out.is_dir():
-            out.rmdir()
-        temporary.rename(out)
-        fsync(out.parent)
-    except OSError as error:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise RunError(
-            f"cannot write {out}: {error.strerror or error}", "free some space or choose another --out"
-        ) from error
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
-
-
-def _check_target(out: Path) -> None:
-    """Raises UserError for a target that something is in the way of."""
-    if out.is_symlink():
-        raise UserError(f"{out} is a link", "choose another --out, or name the folder that the link is to")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} exists and is not empty", "choose another --out, or remove it")
-    parent = next(path for path in out.absolute().parents if path.exists())
-    if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
-        raise UserError(f"{out} cannot be made: {parent} is not a folder that can be written", "choose another --out")
+            require_changed(folder, plan.base)
 
 
 def _is_own(source: Path) -> bool:
@@ -216,15 +186,6 @@ def _content(
 
 def _needed_parts(role: str) -> tuple[str, str]:
     return f"{role}/weights/", f"{role}/{FOLDER}/"
-
-
-def _check_space(plan: MergePlan) -> None:
-    free = shutil.disk_usage(plan.out.parent).free
-    if plan.bytes > free:
-        raise RunError(
-            f"{plan.out} needs {plan.bytes:,} bytes, its disk has {free:,} free ({plan.bytes - free:,} missing)",
-            "free some space, choose another --out, or use --dtype bf16",
-        )
 
 
 def _write(plan: MergePlan, folder: Path, max_file_bytes: int, progress: Progress | None) -> None:
