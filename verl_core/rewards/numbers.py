@@ -15,10 +15,12 @@ _EXPECTED = rf"[$£€]?(?P<digits>(?:\d{{1,3}}(?:(?:{_COMMA}| )\d{{3}})+(?!\d)|
 _LOOSE = rf"[$£€]?(?P<digits>(?:\d{{1,3}}(?:(?:{_COMMA})\d{{3}})+(?!\d)|\d+){_DECIMALS}){_TAIL}"
 _LEADING = re.compile(rf"{DECORATION}(?P<sign>{SIGN})?{_EXPECTED}")
 _ANYWHERE = re.compile(rf"(?:(?<![\w)])(?P<sign>{SIGN}))?{_LOOSE}")
-# A number that goes on as a calculation (5-3, 2*4, 10-3=7), a list (3,4; 3 4; 3 or 4), a time (5:30), a version (1.2.3)
-# or a power of ten (1e3) is none.
+# A number that goes on as a calculation (5-3, 2*4, 10-3=7), a list (3,4; 3 4; 3 or 4), a range (5-6, 5 to 6), a time
+# (5:30), a version (1.2.3), a power of ten (1e3, 5 million) or a mixed number is none.
 _GOES_ON = re.compile(
-    r"[ \t]*[-+*/^=x×÷\N{MINUS SIGN}][ \t]*[\d(.]|[,.:/]\d|[eE][-+]?\d|[,;]?[ \t]+(?:(?:or|and)[ \t]+)?[$-]?\d"
+    r"[ \t]*[-+*/^=x×÷⁄∕\N{MINUS SIGN}\N{EN DASH}][ \t]*[\d(.]|\*\*[ \t]*\d|[,.:/_'’]\d|[eE][-+]?\d|[kK]\b"
+    r"|[²³¹⁰⁴-⁹¼-¾⅐-⅞]|[ \t]*\\(?:[dt]?frac|cdot|times|div)(?![a-zA-Z])|[ \t]*(?:dozen|hundred|thousand|[mb]illion|and a half)\b"
+    r"|(?:[,;]?[ \t]+(?:(?:or|and)[ \t]+)?|[ \t]+(?:to|times|plus|minus|over|mod)[ \t]+)[$-]?\d"
 )
 
 # "42 or 43" and "42, 43" settle on none; "42 (or 42.0)" does.
