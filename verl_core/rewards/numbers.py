@@ -19,7 +19,8 @@ _ANYWHERE = re.compile(rf"(?:(?<![\w)])(?P<sign>{SIGN}))?{_LOOSE}")
 # (5:30), a version (1.2.3), a power of ten (1e3, 5 million) or a mixed number is none.
 _GOES_ON = re.compile(
     r"[ \t]*[-+*/^=x×÷⁄∕\N{MINUS SIGN}\N{EN DASH}][ \t]*[\d(.]|\*\*[ \t]*\d|[,.:/_'’]\d|[eE][-+]?\d|[kK]\b"
-    r"|[²³¹⁰⁴-⁹¼-¾⅐-⅞]|[ \t]*\\(?:[dt]?frac|cdot|times|div)(?![a-zA-Z])|[ \t]*(?:dozen|hundred|thousand|[mb]illion|and a half)\b"
+    r"|[²³¹⁰⁴-⁹¼-¾⅐-⅞]|[ \t]*\\(?:[dt]?frac|cdot|times|div)(?![a-zA-Z])"
+    r"|[ \t]*(?:dozen|hundred|thousand|[mb]illion|and a half)\b"
     r"|(?:[,;]?[ \t]+(?:(?:or|and)[ \t]+)?|[ \t]+(?:to|times|plus|minus|over|mod)[ \t]+)[$-]?\d"
 )
 
