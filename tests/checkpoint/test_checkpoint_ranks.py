@@ -80,6 +80,25 @@ def test_one_rank_to_two(tmp_path):
     on_ranks(2, read_on_two, tmp_path)
 
 
+def write_on_four(root: Path) -> None:
+    state = sharded(engine_state(tiny_model(True)))
+    save_role(run_of(root, True, torch.float32) / "checkpoints/global_step_3/actor", state)
+
+
+def read_tied(root: Path) -> None:
+    fresh = sharded(engine_state(tiny_model(True, seed=5), seed=6))
+    assert_equal(load_role(actor(root, True, torch.float32), fresh), engine_state(tiny_model(True)))
+
+
+def test_two_ranks_to_four_to_two_and_one(two_ranks_run, tmp_path):
+    """Cases S2, S3: what a rank wrote is nobody's share."""
+    on_ranks(4, read_tied, two_ranks_run)
+    on_ranks(4, write_on_four, tmp_path)
+    on_ranks(2, read_tied, tmp_path)
+    like = EngineState(dict(tiny_model(True, seed=5).state_dict()))
+    assert_equal(load_role(actor(tmp_path, True, torch.float32), like), engine_state(tiny_model(True)))
+
+
 def test_both_ranks_write_each_byte_once(two_ranks_run):
     folder = CheckpointStore(run_of(two_ranks_run, True, torch.float32) / "checkpoints").latest()
     assert json.loads((folder / "manifest.json").read_text())["roles"] == {"actor": 2}
@@ -140,5 +159,6 @@ def test_a_missing_shard_is_named(two_ranks_run, tmp_path):
 
 
 def test_scalars_must_be_json(tmp_path):
+    """Case K15: what only a pickle could hold is refused when it is saved."""
     with pytest.raises(TypeError, match="not JSON serializable"):
         save_role(tmp_path / "actor", EngineState({}, {}, {"step": torch.tensor(3)}))

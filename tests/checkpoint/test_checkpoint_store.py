@@ -41,6 +41,7 @@ def test_a_checkpoint_appears_only_when_committed(tmp_path):
 
 
 def test_keep_holds_across_restarts_and_spares_foreign_folders(tmp_path):
+    """Case K6, as the next test and the full disks below."""
     foreign = ["global_step_7_best", "best", "global_step_99"]  # the last one has no manifest: not ours to delete
     for name in foreign:
         (tmp_path / name).mkdir()
@@ -71,6 +72,7 @@ def test_keep_must_be_positive(tmp_path):
 
 
 def test_earlier_step_saved_later_is_the_newest(tmp_path, caplog):
+    """Case K14, as the folder that cannot be removed and the eight processes below."""
     store = CheckpointStore(tmp_path, keep=1)
     save(store, 10)
     with caplog.at_level(logging.WARNING):
@@ -160,6 +162,7 @@ def test_find_takes_run_checkpoints_or_step(tmp_path):
 
 
 def test_find_says_what_is_there_instead(tmp_path):
+    """Case K19."""
     with pytest.raises(UserError, match="nowhere is not a folder"):
         find_checkpoint(tmp_path / "nowhere")
     with pytest.raises(UserError, match="it holds nothing"):

@@ -223,6 +223,8 @@ def test_what_rlx_does_anyway_is_a_note(word, note):
         ("reward_model.overlong_buffer.penalty_factor=0.5", "reward.overlong_buffer.penalty_factor", 0.5),
         ("+reward_model.reward_kwargs.method=boxed", "reward.reward_kwargs.method", "boxed"),
         ("algorithm.adv_estimator=grpo_vectorized", "algorithm.adv_estimator", "grpo"),
+        ("actor_rollout_ref.actor.checkpoint.async_save=True", "trainer.async_save", True),
+        ("critic.checkpoint.async_save=False", "trainer.async_save", False),
         ("algorithm.filter_groups.metric=seq_reward", "algorithm.filter_groups.metric", "reward"),
     ],
 )

@@ -74,3 +74,15 @@ def test_what_two_ranks_write_behind_training_one_continues(rlx, train_here, sma
     by_one = train_here(small("smoke", steps=2, **quick), resume=True)[-1]
     for name in ("actor/loss", "actor/grad_norm", "critic/score/mean"):
         assert by_one[name] == pytest.approx(by_two[name], rel=1e-5, abs=1e-6), name
+
+
+@pytest.mark.slow
+def test_other_micro_batches_after_a_resume_change_nothing(train_here, small):
+    """And neither does another way of saving."""
+    words = small("smoke", steps=3, trainer__save_freq=1, trainer__test_freq=0, data__val_files="null")
+    unbroken = train_here([*words, "trainer.experiment_name=unbroken"])
+    train_here([*words, "trainer.async_save=false"], until=2)
+    resumed = train_here([*words, "actor.ppo_micro_batch_size_per_gpu=2"], resume=True)
+    assert resumed[:2] == unbroken[:2]
+    for name in ("actor/loss", "actor/grad_norm", "critic/score/mean"):
+        assert resumed[2][name] == pytest.approx(unbroken[2][name], rel=1e-5, abs=1e-6), name

@@ -198,7 +198,7 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("timing_s/update_{actor,critic,reward_model}", "s", "optimizer steps"),
         Metric("timing_s/update_weights", "s", "new weights to the rollout engine"),
         Metric("timing_s/testing", "s", "validation"),
-        Metric("timing_s/save_checkpoint", "s", "the checkpoint saved after the step before"),
+        Metric("timing_s/save_checkpoint", "s", "waiting for the checkpoint of the step before"),
         Metric("timing_s/step", "s", "the whole step, wall clock"),
         Metric(
             "timing_per_token_ms/{gen,old_log_prob,ref,values,teacher,reward_model,adv,update_actor,update_critic,"
