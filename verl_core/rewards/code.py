@@ -38,7 +38,7 @@ from verl_core.rewards.sandbox.protocol import Limits, Outcome, Sandbox
 from verl_core.rewards.verdict import UnusableGold
 
 _FENCE = re.compile(r"^[ \t]*+```[ \t]*+(\w*+)[^\n`]*+$", re.MULTILINE)  # possessive, so that it is linear
-_LIMITS = {"timeout": "time limit", "memory": "memory limit", "output": "output limit"}
+_LIMITS = {"timeout": "time limit", "memory": "memory limit", "output": "output limit", "threads": "thread limit"}
 
 
 def compute_score(

@@ -12,7 +12,8 @@ from errno import EPERM
 from pathlib import Path
 
 import pytest
-from hostile_programs import ALL, MARK, Hostile
+from hostile_loads import LOADS
+from hostile_programs import ESCAPES, MARK, Hostile
 
 from verl_core.config.errors import RunError
 from verl_core.config.schema import RewardConfig
@@ -28,6 +29,7 @@ from verl_core.rewards.sandbox.syscalls import DENIED
 
 pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap (bwrap) is not installed")
 
+ALL = ESCAPES + LOADS
 QUICK = {
     "fork",
     "signal to everybody",
@@ -38,7 +40,7 @@ QUICK = {
     "each denied call",
     "environment",
 }
-QUICK |= {"prints for ever", "memory, at once"}
+QUICK |= {"prints for ever", "memory, at once", "threads of little memory"}
 MEMORY_MB = 300 + os.getpid() % 200  # stands on every command line, so that what is left over can be told from others'
 SECRET = "canary-in-the-coal-mine"
 
@@ -127,6 +129,12 @@ def test_nothing_runs_when_its_outcome_is_there() -> None:
     ):
         assert run().status == "timeout"
         assert not processes_with(str(limits.memory_mb << 20))
+
+
+def test_the_program_that_tests_ask_has_no_more_threads_than_another_one() -> None:
+    (program,) = (hostile.program for hostile in ALL if hostile.name == "threads of little memory")
+    judged = judge_tests(Bubblewrap(), program, ["assert f(1) + 1 == 2"], "", "", Limits(seconds=2.0))
+    assert judged.outcome.status == ("threads" if os.geteuid() == 0 else "timeout")
 
 
 def test_closing_the_pool_ends_its_programs() -> None:

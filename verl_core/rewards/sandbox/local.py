@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from verl_core.config.errors import EnvError
 from verl_core.rewards.sandbox.inside import text
 from verl_core.rewards.sandbox.interpreter import FLAGS
+from verl_core.rewards.sandbox.process_tree import end
 from verl_core.rewards.sandbox.protocol import Limits, Outcome
 from verl_core.rewards.sandbox.seccomp import bpf_filter
-from verl_core.rewards.sandbox.supervise import end, supervise
+from verl_core.rewards.sandbox.supervise import supervise
 
 OPEN_FILES = 64
 THREADS = 64
@@ -92,11 +93,11 @@ class LocalSandbox(ABC):
             answers, answer = _pipe(open_here)
             started = time.monotonic()
             with (
-                self._started(answering, limits, (questions, answer, subprocess.DEVNULL)) as (_, answers_come),
+                self._started(answering, limits, (questions, answer, subprocess.DEVNULL)) as (other, answers_come),
                 self._started(asking, limits, _PIPES, (answers, ask)) as (process, begun),
             ):
                 open_here.close()  # so that either side's end is the end of the other's pipe
-                outcome = supervise(process, stdin, limits, started)
+                outcome = supervise(process, stdin, limits, started, [other])
         if not (begun and answers_come) and outcome.status != "timeout":
             raise _unusable(outcome)
         return outcome

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-Status = Literal["ok", "failed", "timeout", "memory", "output"]
+Status = Literal["ok", "failed", "timeout", "memory", "output", "threads"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +22,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a run ended. `output` and `timeout` are seen from outside, by whoever stopped the program; `memory` is what
-    the interpreter says of itself, a reason to show and no more."""
+    """How a run ended. `output`, `threads` and `timeout` are seen from outside, by whoever stopped the program;
+    `memory` is what the interpreter says of itself, a reason to show and no more."""
 
     status: Status
     """ok: it ended with exit code 0; failed: with another, or by a signal; else the limit that ended it."""

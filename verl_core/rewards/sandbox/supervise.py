@@ -2,35 +2,42 @@
 
 import os
 import selectors
-import signal
 import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import IO
 
+from verl_core.rewards.sandbox.process_tree import LINGER_S, end, threads_of
 from verl_core.rewards.sandbox.protocol import Limits, Outcome, Status
 
 _PIECE = 65536
-_LINGER_S = 5.0  # for the kernel to take a killed sandbox apart
+_MOST_THREADS = 256
+_LOOK_S = 0.05  # between two looks at the threads
 
 
-def supervise(process: subprocess.Popen[bytes], stdin: bytes, limits: Limits, started: float) -> Outcome:
+def supervise(
+    process: subprocess.Popen[bytes],
+    stdin: bytes,
+    limits: Limits,
+    started: float,
+    company: Sequence[subprocess.Popen[bytes]] = (),
+) -> Outcome:
     """The outcome of a process that has pipes for stdin, stdout and stderr and started at `started` (time.monotonic()).
 
-    It is killed when it is late or prints more than it may. Whatever way it ends, this returns when the last process
+    It is killed when it is late or prints more than it may, and when it, or one of `company`, has more threads than
+    anybody needs: the kernel does not count those of root. Whatever way it ends, this returns when the last process
     that held its pipes is gone.
     """
     watch = _Watch(process, stdin, limits.output_kb * 1024)
-    deadline = started + limits.seconds
+    clock = _Clock(started + limits.seconds, (process, *company))
     try:
-        stopped = watch.until(deadline)
+        stopped = watch.until(clock)
         if stopped is None:
-            stopped = _wait(process, deadline)
+            stopped = _wait(process, clock)
     finally:
         end(process)
-        watch.discard(time.monotonic() + _LINGER_S)
+        watch.discard(time.monotonic() + LINGER_S)
     seconds = time.monotonic() - started
     errors = watch.stderr.decode(errors="replace")
     if stopped:
@@ -41,46 +48,35 @@ def supervise(process: subprocess.Popen[bytes], stdin: bytes, limits: Limits, st
     return Outcome(status, bytes(watch.stdout), errors, process.returncode, seconds)
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
-    """Kills a process, if it has not ended, and waits for it.
+class _Clock:
+    """Says how long to wait, at most to the next look at the threads, and which limit is broken then."""
 
-    One that stands for a namespace of processes has one child, the namespace's init, and ends with it. So it is the
-    init that is killed, which the kernel takes for gone only when nothing else is left in there.
-    """
-    if process.poll() is None:
-        for child in _children(process.pid):
-            with suppress(OSError, subprocess.TimeoutExpired), _handle(child) as handle:
-                if child in _children(process.pid):  # the handle is of that very one
-                    signal.pidfd_send_signal(handle, signal.SIGKILL)
-                    process.wait(_LINGER_S)
-    process.kill()
-    process.wait()
+    def __init__(self, deadline: float, processes: Sequence[subprocess.Popen[bytes]]):
+        self._deadline, self._processes = deadline, processes
+        self._look = time.monotonic() + _LOOK_S
 
+    def wait_s(self) -> float:
+        return max(0.0, min(self._deadline, self._look) - time.monotonic())
 
-def _children(pid: int) -> list[int]:
-    """None where the kernel does not tell."""
-    try:
-        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    except OSError:
-        return []
+    def broken(self) -> Status | None:
+        now = time.monotonic()
+        if now >= self._deadline:
+            return "timeout"
+        if now >= self._look:
+            self._look = now + _LOOK_S
+            if any(threads_of(process.pid) > _MOST_THREADS for process in self._processes):
+                return "threads"
+        return None
 
 
-@contextmanager
-def _handle(pid: int) -> Iterator[int]:
-    handle = os.pidfd_open(pid)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
-
-
-def _wait(process: subprocess.Popen[bytes], deadline: float) -> Status | None:
+def _wait(process: subprocess.Popen[bytes], clock: _Clock) -> Status | None:
     """Waits for a process that has closed its pipes, but may go on."""
-    try:
-        process.wait(max(0.0, deadline - time.monotonic()))
-    except subprocess.TimeoutExpired:
-        return "timeout"
-    return None
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(clock.wait_s())
+            return None
+        if stopped := clock.broken():
+            return stopped
 
 
 class _Watch:
@@ -98,16 +94,16 @@ class _Watch:
             self._add(pipe, selectors.EVENT_READ)
         self._add(self._stdin, selectors.EVENT_WRITE)
 
-    def until(self, deadline: float) -> Status | None:
+    def until(self, clock: _Clock) -> Status | None:
         """Moves bytes until the process has closed what it prints to; the limit that it broke before that, if any."""
         while not all(pipe.closed for pipe in self._kept):
-            ready = self._open.select(max(0.0, deadline - time.monotonic()))
+            ready = self._open.select(clock.wait_s())
             for key, _ in ready:
                 self._feed() if key.fileobj is self._stdin else self._read(key.fileobj)  # type: ignore[arg-type]
             if self._room < 0:
                 return "output"
-            if time.monotonic() >= deadline:
-                return "timeout"
+            if stopped := clock.broken():
+                return stopped
         return None
 
     def discard(self, deadline: float) -> None:
