@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from verl_core.checkpoint.merge import merge, plan_merge
+from verl_core.checkpoint.merge_verify import Verify
 from verl_core.config.errors import UserError
 
 TRUTH = "truth.safetensors"
@@ -23,9 +24,9 @@ def unpacked(name: str, folder: Path) -> Path:
     return folder
 
 
-def merged(source: Path, out: Path, **options: Any) -> dict[str, Tensor]:
-    """What `rlx merge SOURCE --out OUT --verify logits` writes."""
-    merge(plan_merge(source, out, **options), how="logits")
+def merged(source: Path, out: Path, how: Verify = "logits", **options: Any) -> dict[str, Tensor]:
+    """What `rlx merge SOURCE --out OUT --verify HOW` writes."""
+    merge(plan_merge(source, out, **options), how=how)
     return load_file(out / "model.safetensors")
 
 

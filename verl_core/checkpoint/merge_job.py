@@ -6,11 +6,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-
 from verl_core.checkpoint.merge import check_contents, merge, plan_merge
 from verl_core.checkpoint.merge_verify import default_verify
+from verl_core.checkpoint.progress_bar import byte_bar
 from verl_core.checkpoint.safetensors_stream import MAX_FILE_BYTES
 from verl_core.config.process import run_job
 
@@ -32,14 +30,7 @@ def main(arguments: list[str]) -> int:
     )
     how = options.verify or default_verify(plan.content)
     if not options.dry_run:
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
-        )
-        with Progress(*columns, console=Console(stderr=True)) as bar:
+        with byte_bar() as bar:
             checking = bar.add_task("checking", total=plan.checked_bytes)
             check_contents(plan, lambda done: bar.advance(checking, done))
             writing = bar.add_task("writing", total=plan.bytes)

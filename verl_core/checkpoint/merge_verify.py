@@ -83,13 +83,13 @@ def _require_same(content: Content, tensor: TensorPlan, stored: Any, folder: Pat
         else:
             read = stored[start : start + len(block)]
             start += len(block)
-        if not _same_bytes(read, block):
+        if not same_bytes(read, block):
             raise RunError(
                 f"{folder}: {tensor.name} does not read back as it was written", "merge again, to another disk"
             )
 
 
-def _same_bytes(first: Tensor, second: Tensor) -> bool:
+def same_bytes(first: Tensor, second: Tensor) -> bool:
     """Bit by bit: NaN equals NaN, and -0 is not 0."""
     a, b = (t.contiguous().reshape(-1).view(torch.uint8) for t in (first, second))
     return first.dtype == second.dtype and torch.equal(a, b)

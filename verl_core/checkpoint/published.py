@@ -1,7 +1,7 @@
 """The layout of published checkpoints. transformers 5 holds some weights otherwise in memory than the hub has them (the
 experts of a layer stacked into one tensor); other programs read the published names, so a merge writes those."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -12,6 +12,19 @@ from transformers.core_model_loading import revert_weight_conversion
 def published(model: PreTrainedModel, name: str, tensor: Tensor) -> dict[str, Tensor]:
     """The published tensors that hold the values of one of the model's; itself where the layouts agree."""
     return revert_weight_conversion(model, {name: tensor})
+
+
+def joined(model: PreTrainedModel, name: str, shape: torch.Size, part: Callable[[str], Tensor]) -> Tensor:
+    """One of the model's tensors out of the published ones, which `part` gives: the inverse of `published`."""
+    index = torch.arange(shape.numel(), dtype=torch.int32 if shape.numel() < 1 << 31 else torch.int64)
+    values: Tensor | None = None
+    for stored, places in published(model, name, index.reshape(shape)).items():
+        given = part(stored)
+        if values is None:
+            values = torch.empty(shape.numel(), dtype=given.dtype)
+        values[places.reshape(-1)] = given.reshape(-1)
+    assert values is not None, f"{name} has no published form"
+    return values.reshape(shape)
 
 
 def layout(model: PreTrainedModel, shapes: Mapping[str, torch.Size]) -> dict[str, dict[str, torch.Size]]:

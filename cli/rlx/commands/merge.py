@@ -12,6 +12,7 @@ from verl_core.config.errors import UserError
 from verl_core.config.files import user_path
 
 JOB = "verl_core.checkpoint.merge_job"
+REVERSE_JOB = "verl_core.checkpoint.reverse_job"
 EXTRAS = ("fsdp",)
 SIGNS = (
     "manifest.json", "global_step*", "checkpoints/global_step_*", "latest*", "*.pt", "actor/*.pt", "critic/*.pt",
@@ -74,6 +75,11 @@ def merge(
         "Default: logits up to 1 GiB, else tensors.",
         show_default=False,
     ),
+    reverse: bool = typer.Option(
+        False,
+        "--reverse",
+        help="SOURCE is a Hugging Face folder; --out becomes a checkpoint of step 0 that starts a run.",
+    ),
     allow_unchanged: bool = typer.Option(False, "--allow-unchanged", help="Take a model that equals its base."),
     as_json: bool = JSON_OPTION,
     dry_run: bool = DRY_RUN_OPTION,
@@ -87,10 +93,21 @@ def merge(
     Example: `rlx merge runs/smoke/smoke-1 --out smoke-model`.
     """
     source, out = existing(source, "SOURCE"), user_path(out, "--out")
-    if not _may_hold_one(source):
+    if not reverse and not _may_hold_one(source):
         raise UserError(f"{source} holds no checkpoint", "name a run directory or one of its checkpoints/global_step_N")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"--out {out} exists and is not an empty folder", "choose another folder, or empty this one")
+    flags = ["-v"] if verbose else []
+    if reverse:
+        asked = (dtype is not Dtype.keep, lora is not Lora.fold, base, lora_alpha, shard_size, verify, allow_unchanged)
+        if any(asked):
+            raise UserError(
+                "--reverse copies a model as it is: of the other options it takes --out, --role, --json and --dry-run",
+                "leave the others out",
+            )
+        words = jobs.options(out=out, role=role.value, json=as_json)
+        jobs.become(REVERSE_JOB, [str(source), *words, *flags], EXTRAS, dry_run, as_json)
+        return
     words = jobs.options(
         out=out,
         dtype=dtype.value,
@@ -103,7 +120,7 @@ def merge(
         allow_unchanged=allow_unchanged,
         json=as_json,
     )
-    jobs.become(JOB, [str(source), *words, *(["-v"] if verbose else [])], EXTRAS, dry_run, as_json)
+    jobs.become(JOB, [str(source), *words, *flags], EXTRAS, dry_run, as_json)
 
 
 def _may_hold_one(source: Path) -> bool:
