@@ -60,6 +60,11 @@ def state(found: Inspected, checked: str = "whole") -> str:
     return checked if found.whole else "; ".join(found.faults[:MOST]) + more
 
 
+def newest_whole(found: list[Inspected]) -> Inspected | None:
+    """The one that --resume goes on from."""
+    return inspect.newest([c for c in found if c.whole])
+
+
 def newest_is_whole(found: list[Inspected]) -> bool:
     """Whether the checkpoint that was written last is whole."""
     last = inspect.newest(found)

@@ -36,15 +36,19 @@ DIR = typer.Option("runs", "--dir", help="Folder that holds the runs (trainer.de
 def ls(root: Path = DIR, as_json: bool = JSON_OPTION) -> None:
     """List the runs here, oldest first.
 
-    With steps done, held-out score at the start and at the end, and how each ended.
+    With steps done, the newest whole checkpoint (and how many are broken), held-out score at the start and at the end,
+    and how each ended.
     """
     rows = [_overview(run) for run in run_records.find_runs(root)]
     if as_json:
         ui.out_json(rows)
     elif rows:
         ui.table(
-            ("RUN", "PROFILE", "STARTED", "STEPS", "SCORE", "STATE"),
-            [(r["run"], r["profile"], r["started"], str(r["steps"]), _score(r["val"]), r["state"]) for r in rows],
+            ("RUN", "PROFILE", "STARTED", "STEPS", "CHECKPOINT", "SCORE", "STATE"),
+            [
+                (r["run"], r["profile"], r["started"], str(r["steps"]), _saved(r), _score(r["val"]), r["state"])
+                for r in rows
+            ],
         )
     else:
         ui.talk(f"no runs in {root}; `rlx train smoke` makes one")
@@ -129,14 +133,24 @@ def _overview(run: Path) -> dict[str, Any]:
     record = run_records.read_json(run / "run.json") or {}
     summary = run_records.read_json(run / "summary.json") or {}
     steps = summary.get("steps", (run_records.last_metrics(run) or {}).get("step", 0))
+    checkpoints = run_checkpoints.checkpoints_of(run)
+    whole = run_checkpoints.newest_whole(checkpoints)
     return {
         "run": str(run),
         "profile": record.get("profile", ""),
         "started": record.get("started", ""),
         "steps": steps,
+        "checkpoint": whole.step if whole else None,
+        "broken_checkpoints": [c.step for c in checkpoints if not c.whole],
         "val": summary.get("val"),
         "state": summary.get("exit_reason", "unfinished"),
     }
+
+
+def _saved(run: dict[str, Any]) -> str:
+    newest = "" if run["checkpoint"] is None else str(run["checkpoint"])
+    broken = len(run["broken_checkpoints"])
+    return f"{newest} ({broken} broken)".strip() if broken else newest
 
 
 def _score(val: dict[str, Any] | None) -> str:
