@@ -37,6 +37,7 @@ def checkpointed_run(tmp_path) -> Path:
         (["merge", "nowhere", "--out", "new"], "SOURCE nowhere"),
         (["merge", ".", "--out", "new"], "holds no checkpoint"),
         (["merge", "run", "--out", "full"], "--out full"),
+        (["merge", "run", "--out", "new", "--reverse", "--dtype", "bf16"], "--reverse copies a model as it is"),
         (["eval", "./nowhere", "smoke"], "./nowhere"),
         (["eval", "a/b/c", "smoke"], "a/b/c"),
         (["eval", "full"], "needs a profile"),
@@ -54,11 +55,16 @@ def test_refused_before_an_environment_is_made(rlx, no_environment, checkpointed
 
 def test_dry_runs_say_the_launch_line_without_an_environment(rlx, no_environment, checkpointed_run, tmp_path):
     folder = tmp_path / "envs" / f"fsdp-{lockfile.environment_key()}"
+    (tmp_path / "model").mkdir()  # the job tells that no model is in it
     for words, job in (
         (["prepare", "gsm8k", "--limit", "3", "--dry-run"], "verl_core.data.prepare.job gsm8k --limit 3"),
         (
             ["merge", "run", "--out", "new", "--dtype", "bf16", "--dry-run"],
             "verl_core.checkpoint.merge_job run --out new --dtype bf16 --role actor --lora fold",
+        ),
+        (
+            ["merge", "model", "--out", "new", "--reverse", "--dry-run"],
+            "verl_core.checkpoint.reverse_job model --out new --role actor",
         ),
     ):
         done = rlx(*words, env=no_environment)
