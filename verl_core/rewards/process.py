@@ -19,7 +19,8 @@ from verl_core.rewards.orders import READY, Started
 from verl_core.rewards.template import LOAD_LIMIT_S, Template
 from verl_core.rewards.verdict import ScoreRequest, Verdict
 
-LOOKS = 10  # times that a slow process which has not had the processor is looked at before it counts as hung
+LOOKS = 10  # times that a slow process which has not had the processor is looked at before it counts as hung,
+WAITS_S = 0.2  # if it has waited as long, too: on a machine with too much to do it may just not have had its turn
 BUSY = 0.8  # share of the time looked at that it has to have had the processor for, to count as hung at once
 
 
@@ -77,7 +78,9 @@ class Scorer:
     def hangs(self, seconds: float) -> bool:
         """Asked at `slow_at`: whether that looks like an answer that hangs, not like a machine with too much to do."""
         self._looks += 1
-        return self._processor_time() - self._since_cpu > BUSY * seconds or self._looks >= LOOKS
+        return self._processor_time() - self._since_cpu > BUSY * seconds or (
+            self._looks >= LOOKS and time.monotonic() - self.since > WAITS_S
+        )
 
     def give(self, tasks: Sequence[Task]) -> None:
         """That it has gone shows when it is read."""
