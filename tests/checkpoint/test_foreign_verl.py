@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from torch.distributed.tensor import Shard
 from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 
 from verl_core.checkpoint.foreign.recognise import recognise
@@ -273,6 +274,39 @@ def test_all_missing_ranks_are_named(tmp_path):
         path.unlink()
     with pytest.raises(UserError, match=r"rank_0.pt is missing; .*rank_3.pt is missing"):
         plan_merge(run, tmp_path / "out")
+
+
+def test_code_in_the_folder_is_not_run_unasked(tmp_path):
+    run = copied("one_rank", tmp_path)
+    (role_of(run) / "huggingface" / "modeling_tiny.py").write_text("raise SystemExit('ran')")
+    with pytest.raises(UserError, match=r"holds code of its own, which a merge would run: modeling_tiny\.py"):
+        plan_merge(run, tmp_path / "out")
+    plan_merge(run, tmp_path / "out", trust_remote_code=True)  # the config does not name it
+
+
+@pytest.mark.parametrize("case", ["tied_two_ranks", "bf16_four_ranks", "moe_replicated", "fsdp1_two_ranks"])
+def test_any_rows_are_those_of_the_whole_tensor(case):
+    """Blocks that begin and end within a rank's piece, at its edges, and span several."""
+    source = recognise(FIXTURES / case, SourceOptions())
+    for name, tensor in truth(case).items():
+        for start in range(len(tensor)):
+            for stop in range(start, len(tensor) + 1):
+                assert torch.equal(source.rows(name, start, stop), tensor[start:stop]), (name, start, stop)
+
+
+def test_pieces_along_another_dimension_are_joined(tmp_path):
+    """As FSDP2's shard_placement_fn leaves them."""
+    run = copied("tied_two_ranks", tmp_path)
+    whole = truth("tied_two_ranks")["model.layers.0.mlp.down_proj.weight"]
+    for rank, part in enumerate(whole.chunk(2, dim=1)):
+        path = role_of(run) / f"model_world_size_2_rank_{rank}.pt"
+        state = torch.load(path, weights_only=False)
+        tensor = state["model.layers.0.mlp.down_proj.weight"]
+        tensor._local_tensor = part.contiguous()
+        tensor._spec.placements = (Shard(1),)
+        torch.save(state, path)
+    source = recognise(run, SourceOptions())
+    assert torch.equal(source.rows("model.layers.0.mlp.down_proj.weight", 2, 7), whole[2:7])
 
 
 def test_a_target_that_is_a_link_or_cannot_be_made_is_refused(tmp_path):

@@ -84,6 +84,7 @@ def plan_merge(
     base: str | None = None,
     lora_alpha: float | None = None,
     allow_unchanged: bool = False,
+    trust_remote_code: bool = False,
 ) -> MergePlan:
     """Finds the checkpoint, checks target, pieces and tensors. Nothing is written.
 
@@ -96,6 +97,8 @@ def plan_merge(
         base: folder or hub name of the model that training started from.
         lora_alpha: of a foreign adapter that does not tell it.
         allow_unchanged: whether a model equal to its base is no error.
+        trust_remote_code: whether model code that lies in a foreign checkpoint may run. That of rlx's own checkpoints
+            was run by training.
 
     Raises UserError naming what is wrong: a target that holds something, a missing or cut file, a role that was not
     trained, tensors that are missing, unknown or of another shape than the architecture's, an adapter that is asked for
@@ -109,7 +112,7 @@ def plan_merge(
     if source.is_dir() and not _is_own(source):
         foreign = recognise(source, SourceOptions(role, lora_alpha, below))
     if foreign is not None:
-        content = foreign_content(foreign, dtype, lora, below, allow_unchanged)
+        content = foreign_content(foreign, dtype, lora, below, allow_unchanged, trust_remote_code)
         told = {"source": foreign.describe()}
         return MergePlan(foreign.folder, foreign.step, foreign.role, out, content, base=compared, extra=told)
     checkpoint = _own(source, role)

@@ -15,21 +15,32 @@ from verl_core.models.pretrained import resolve
 
 
 def foreign_content(
-    source: ForeignSource, dtype: Dtype, lora: str, base: Path | None, allow_unchanged: bool = False
+    source: ForeignSource,
+    dtype: Dtype,
+    lora: str,
+    base: Path | None,
+    allow_unchanged: bool = False,
+    trust_remote_code: bool = False,
 ) -> Content:
     """Of a source without faults. `base` is the folder that a user names: of the model below an adapter, and of config
-    and tokenizer where the source has none.
+    and tokenizer where the source has none; the others are as for `plan_merge`.
 
-    Raises UserError for what does not fit the architecture, and for a base or config that nobody names.
+    Raises UserError for what does not fit the architecture, for a base or config that nobody names, and for model code
+    that is not trusted.
     """
     adapter = source.adapter
+    if adapter is None and lora == "adapter":
+        raise UserError(f"{source.folder} holds a whole model and no adapter", "leave --lora out")
+    huggingface = source.huggingface or _base(source, base)
+    if lora == "fold" and not trust_remote_code and (code := sorted(path.name for path in huggingface.glob("*.py"))):
+        raise UserError(
+            f"{huggingface} holds code of its own, which a merge would run: {', '.join(code)}",
+            "read it, then give --trust-remote-code",
+        )
     if adapter is None:
-        if lora == "adapter":
-            raise UserError(f"{source.folder} holds a whole model and no adapter", "leave --lora out")
-        huggingface = _huggingface(source, base)
         weights = SourceWeights(source, architecture(huggingface, source.role))
         return WholeModel(weights, huggingface, source.role, dtype, source.folder)
-    trained = TrainedAdapter(source.folder, adapter.config, adapter.tensors, _huggingface(source, base))
+    trained = TrainedAdapter(source.folder, adapter.config, adapter.tensors, huggingface)
     if lora == "adapter":
         return AdapterAlone(trained, dtype)
     if source.tensors:
@@ -40,10 +51,6 @@ def foreign_content(
     below = _base(source, base)
     folder = ModelFolder(below)
     return FoldedModel(trained, folder, folder.names, below, source.role, dtype, allow_unchanged)
-
-
-def _huggingface(source: ForeignSource, base: Path | None) -> Path:
-    return source.huggingface or _base(source, base)
 
 
 def _base(source: ForeignSource, base: Path | None) -> Path:

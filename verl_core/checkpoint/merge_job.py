@@ -27,6 +27,7 @@ def main(arguments: list[str]) -> int:
         options.base,
         options.lora_alpha,
         options.allow_unchanged,
+        options.trust_remote_code,
     )
     how = options.verify or default_verify(plan.content)
     if not options.dry_run:
@@ -71,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--max_file_bytes", type=int, default=MAX_FILE_BYTES, help="largest file to write")
     parser.add_argument("--verify", choices=["none", "tensors", "logits"], help="how to compare with the source")
     parser.add_argument("--allow_unchanged", action="store_true", help="take a model that equals its base")
+    parser.add_argument("--trust_remote_code", action="store_true", help="run model code in a foreign checkpoint")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")
     parser.add_argument("--dry-run", action="store_true", help="check everything, write nothing")

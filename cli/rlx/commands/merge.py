@@ -81,6 +81,9 @@ def merge(
         help="SOURCE is a Hugging Face folder; --out becomes a checkpoint of step 0 that starts a run.",
     ),
     allow_unchanged: bool = typer.Option(False, "--allow-unchanged", help="Take a model that equals its base."),
+    trust_remote_code: bool = typer.Option(
+        False, "--trust-remote-code", help="Run model code that lies in another program's checkpoint."
+    ),
     as_json: bool = JSON_OPTION,
     dry_run: bool = DRY_RUN_OPTION,
     verbose: bool = VERBOSE_OPTION,
@@ -118,6 +121,7 @@ def merge(
         max_file_bytes=_bytes(shard_size) if shard_size is not None else None,
         verify=verify.value if verify else None,
         allow_unchanged=allow_unchanged,
+        trust_remote_code=trust_remote_code,
         json=as_json,
     )
     jobs.become(JOB, [str(source), *words, *flags], EXTRAS, dry_run, as_json)
