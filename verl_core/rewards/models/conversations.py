@@ -27,13 +27,15 @@ def require_template(tokenizer: Any, of: str) -> None:
 
 class PlainText:
     """Text without the tokenizer's special tokens: an answer that spells one out (`<|im_end|>`) would end its own turn
-    and begin another one. They get a space behind their first character."""
+    and begin another one. They get a space behind their first character. Lone surrogates, which no tokenizer takes, are
+    question marks."""
 
     def __init__(self, tokenizer: Any):
         marks = {token.content for token in tokenizer.added_tokens_decoder.values() if token.special}
         self.marks = sorted(marks | set(tokenizer.all_special_tokens), key=len, reverse=True)
 
     def __call__(self, text: str) -> str:
+        text = text.encode(errors="replace").decode()
         for _ in range(_ROUNDS):
             found = [mark for mark in self.marks if mark in text]
             if not found:
