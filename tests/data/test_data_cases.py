@@ -216,9 +216,10 @@ def test_a_process_forked_after_measuring_can_tokenise(tmp_path, tokenizer, monk
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # as a job has it
     file = write(tmp_path / "a.jsonl", [f"How many is {i}?" for i in range(100)])
     data = PromptDataset(file, DataConfig(max_prompt_length=30), tokenizer, "train", 0)
-    assert os.environ["TOKENIZERS_PARALLELISM"] == "false"
+    assert data.take(range(50)) and os.environ["TOKENIZERS_PARALLELISM"] == "false"
     pid = os.fork()
     if pid == 0:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(20)
         same = tokenizer([row.prompt[0]["content"] for row in data.take(range(100))])["input_ids"]
         os._exit(0 if len(same) == 100 else 1)

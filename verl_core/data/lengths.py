@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 SWITCH = "TOKENIZERS_PARALLELISM"
+_PROCESS = os.getpid()  # in one that was forked from it, a tokenizer would wait for ever for threads that are not there
 _APART = re.compile(r"<[^<>]+>")
 NFC_GROWTH = 3  # most that a text grows in UTF-8 when it is brought to the form NFC (Unicode FAQ on normalization)
 KNOWN = 256  # stretches of text whose tokens are remembered
@@ -60,11 +61,10 @@ def fit_proof(tokenizer: Any) -> Callable[[str, int], bool] | None:
 
 @contextmanager
 def tokenizer_threads() -> Iterator[None]:
-    """Inside, a tokenizer cuts a batch of texts in as many threads as there are cores. Jobs run with
-    TOKENIZERS_PARALLELISM=false, as those threads would be missing in a process that is forked: afterwards it is again
-    what it was, and such a process uses none."""
+    """Inside, a tokenizer cuts a batch of texts in as many threads as there are cores; in a process that was forked, in
+    none. Jobs run with TOKENIZERS_PARALLELISM=false: afterwards it is again what it was."""
     before = os.environ.get(SWITCH)
-    os.environ[SWITCH] = "true"
+    os.environ[SWITCH] = "true" if os.getpid() == _PROCESS else "false"
     try:
         yield
     finally:
