@@ -22,7 +22,7 @@ COMMANDS = {
     "profile": Entry("rlx.commands.profile", "Start", "List the profiles, show what one sets, copy or compare them"),
     "algo": Entry("rlx.commands.algo", "Start", "List the algorithms and their parts, show formula, needs and keys"),
     "rewards": Entry("rlx.commands.rewards", "Start", "List the scorers of answers, show what one takes and serves"),
-    "prepare": Entry("rlx.commands.prepare", "Start", "Fetch a dataset and write it as Parquet"),
+    "prepare": Entry("rlx.commands.prepare", "Start", "Fetch or make a data set and write it as Parquet"),
     "data": Entry("rlx.commands.data", "Start", "Show rows of data files, count them, find what is wrong"),
     "plan": Entry("rlx.commands.plan", "Train", "Estimate memory, traffic and time of a run, and say whether it fits"),
     "train": Entry("rlx.commands.train", "Train", "Train a model by reinforcement learning"),
