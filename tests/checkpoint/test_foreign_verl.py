@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -324,3 +326,22 @@ def test_what_is_looked_for_is_told(tmp_path):
     with pytest.raises(UserError, match=r"it holds model\.bin") as refused:
         plan_merge(tmp_path, tmp_path / "out")
     assert "model_world_size_W_rank_R.pt (veRL FSDP)" in refused.value.hint
+
+
+@pytest.mark.slow
+def test_the_job_reports_a_foreign_source_and_leaves_no_trace_of_a_refused_one(tmp_path):
+    def job(source: Path, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "verl_core.checkpoint.merge_job", str(source), "--json", *words]
+        return subprocess.run([*command, "--out", str(tmp_path / "out")], capture_output=True, text=True, timeout=120)
+
+    run = copied("tied_two_ranks", tmp_path)
+    (role_of(run) / "model_world_size_2_rank_1.pt").unlink()
+    done = job(run)
+    assert (done.returncode, json.loads(done.stdout)["exit_code"]) == (1, 1)
+    assert "model_world_size_2_rank_1.pt is missing" in done.stderr and not list(tmp_path.glob("*out*"))
+    done = job(FIXTURES / "tied_two_ranks", "--max_file_bytes", "500")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert (report["source"], report["step"], report["verify"]) == ("veRL FSDP2, 2 ranks", 3, "logits")
+    same(loaded(tmp_path / "out"), truth("tied_two_ranks"))
+    assert (tmp_path / "out" / "model.safetensors.index.json").is_file()

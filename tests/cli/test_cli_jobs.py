@@ -37,6 +37,8 @@ def checkpointed_run(tmp_path) -> Path:
         (["merge", "nowhere", "--out", "new"], "SOURCE nowhere"),
         (["merge", ".", "--out", "new"], "holds no checkpoint"),
         (["merge", "run", "--out", "full"], "--out full"),
+        (["merge", "run", "--out", "new", "--shard-size", "big"], "--shard-size big is no size"),
+        (["merge", "run", "--out", "new", "--shard-size", "0MB"], "--shard-size 0MB is no size"),
         (["merge", "run", "--out", "new", "--reverse", "--dtype", "bf16"], "--reverse copies a model as it is"),
         (["eval", "./nowhere", "smoke"], "./nowhere"),
         (["eval", "a/b/c", "smoke"], "a/b/c"),
@@ -56,18 +58,37 @@ def test_refused_before_an_environment_is_made(rlx, no_environment, checkpointed
 def test_dry_runs_say_the_launch_line_without_an_environment(rlx, no_environment, checkpointed_run, tmp_path):
     folder = tmp_path / "envs" / f"fsdp-{lockfile.environment_key()}"
     (tmp_path / "model").mkdir()  # the job tells that no model is in it
+    (tmp_path / "verl").mkdir()
+    (tmp_path / "verl" / "fsdp_config.json").touch()
     for words, job in (
-        (["prepare", "gsm8k", "--limit", "3", "--dry-run"], "verl_core.data.prepare.job gsm8k --limit 3"),
+        (["prepare", "gsm8k", "--limit", "3"], "verl_core.data.prepare.job gsm8k --limit 3"),
         (
-            ["merge", "run", "--out", "new", "--dtype", "bf16", "--dry-run"],
+            ["merge", "run", "--out", "new", "--dtype", "bf16"],
             "verl_core.checkpoint.merge_job run --out new --dtype bf16 --role actor --lora fold",
         ),
         (
-            ["merge", "model", "--out", "new", "--reverse", "--dry-run"],
+            [
+                "merge",
+                "verl",
+                "--out",
+                "new",
+                "--lora-alpha",
+                "8",
+                "--base",
+                "a/b",
+                "--shard-size",
+                "1.5GiB",
+                "--dry-run",
+            ],
+            "verl_core.checkpoint.merge_job verl --out new --dtype keep --role actor --lora fold --base a/b "
+            "--lora_alpha 8.0 --max_file_bytes 1610612736",
+        ),
+        (
+            ["merge", "model", "--out", "new", "--reverse"],
             "verl_core.checkpoint.reverse_job model --out new --role actor",
         ),
     ):
-        done = rlx(*words, env=no_environment)
+        done = rlx(*words, "--dry-run", env=no_environment)
         assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"{folder}/bin/python -P -m {job}")
         assert "is not there yet" in done.stderr
     assert not (tmp_path / "envs").exists() and not (tmp_path / "new").exists()
