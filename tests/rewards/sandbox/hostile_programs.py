@@ -63,7 +63,7 @@ PROCESSES = [
     refused("other program", "os.execv('/usr/bin/env', ['env'])"),
     refused(
         "program of its own",
-        "open('/tmp/x', 'w').write('#!/bin/sh'); os.chmod('/tmp/x', 0o755); os.execv('/tmp/x', ['x'])",
+        "os.write(os.open('/tmp/x', os.O_CREAT | os.O_WRONLY, 0o755), b'#!/bin/sh'); os.execv('/tmp/x', ['x'])",
     ),
     refused("signal to a process", "os.kill(os.getpid(), 0)"),
     refused("signal to a thread", "import signal, threading; signal.pthread_kill(threading.get_ident(), 0)"),
@@ -161,6 +161,13 @@ FILES = [
     refused("write beside the library", f"open(os.__file__ + '{MARK}', 'w')"),
     refused("write over the interpreter", "open(sys.executable, 'r+b')"),
     refused("change the library", "os.chmod(os.__file__, 0o644)"),
+    # the machine's own devices, and root owns them inside, too
+    refused("mode of a device", "os.chmod('/dev/null', os.stat('/dev/null').st_mode & 0o777)"),
+    refused(
+        "mode of an open device", "os.fchmod(os.open('/dev/null', os.O_RDWR), os.stat('/dev/null').st_mode & 0o777)"
+    ),
+    refused("owner of a device", "os.chown('/dev/null', -1, -1)"),
+    refused("time of a device", "os.utime('/dev/null')"),
     refused("device node", "os.mknod('/tmp/disk', 0o60666, os.makedev(8, 0))"),
     refused("give to root", "open('/tmp/x', 'w'); os.chown('/tmp/x', 0, 0)"),
     refused("fill /tmp", "with open('/tmp/a', 'wb') as f:\n    while True: f.write(bytes(1 << 20))"),
@@ -186,6 +193,7 @@ SYSTEM_CALLS = [
     refused("more memory", "try: resource.setrlimit(resource.RLIMIT_AS, (-1, -1))\nexcept ValueError: raise OSError"),
     refused("more time", "try: resource.setrlimit(resource.RLIMIT_CPU, (-1, -1))\nexcept ValueError: raise OSError"),
     refused("new system calls", "syscall(434, 1, 0); syscall(500)"),
+    refused("watch on files", "syscall({'x86_64': 294, 'aarch64': 26}[os.uname().machine], 0)"),
     refused("io_uring", "syscall(425, 8, ctypes.create_string_buffer(256))"),
     refused("clone3", "syscall(435, ctypes.create_string_buffer(88), 88)"),
     refused("second numbering", "syscall(0x40000000 + 39)"),

@@ -40,7 +40,7 @@ QUICK = {
     "each denied call",
     "environment",
 }
-QUICK |= {"prints for ever", "memory, at once", "threads of little memory"}
+QUICK |= {"prints for ever", "memory, at once", "threads of little memory", "mode of a device"}
 MEMORY_MB = 300 + os.getpid() % 200  # stands on every command line, so that what is left over can be told from others'
 SECRET = "canary-in-the-coal-mine"
 
