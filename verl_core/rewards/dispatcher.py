@@ -216,7 +216,8 @@ class Dispatcher:
             if now >= scorer.deadline:
                 late = scorer.tasks.popleft()
                 what = "its rule was not loaded" if scorer.loading else f"no score within {self._timeout_s:g} s"
-                self._suspects.hung()
+                if scorer.had_its_time():
+                    self._suspects.hung()
                 self._remove(scorer)
                 self._told(late, failed(f"{TIMEOUT} {what}"))
             elif now >= self._slow_at(scorer) and scorer.hangs(self._slow(scorer)):

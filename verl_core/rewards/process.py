@@ -21,6 +21,7 @@ from verl_core.rewards.verdict import ScoreRequest, Verdict
 
 LOOKS = 10  # times that a slow process which has not had the processor is looked at before it counts as hung,
 WAITS_S = 0.2  # if it has waited as long, too: on a machine with too much to do it may just not have had its turn
+FAIR = 0.25  # share of its limit that an answer has to have had the processor for, to be at fault when it is late
 BUSY = 0.8  # share of the time looked at that it has to have had the processor for, to count as hung at once
 
 
@@ -82,6 +83,10 @@ class Scorer:
             self._looks >= LOOKS and time.monotonic() - self.since > WAITS_S
         )
 
+    def had_its_time(self) -> bool:
+        """Asked of a late one: whether that is its own fault, rather than that others had the processor."""
+        return self._processor_time() - self._since_cpu > FAIR * self._timeout_s or not self._waits_for_processor()
+
     def give(self, tasks: Sequence[Task]) -> None:
         """That it has gone shows when it is read."""
         self.since = time.monotonic()
@@ -141,6 +146,12 @@ class Scorer:
             return time.clock_gettime((~self.pid << 3) | 2)  # the kernel's number for the clock of another process
         except OSError:
             return float("inf")
+
+    def _waits_for_processor(self) -> bool:
+        try:
+            return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "R"
+        except OSError:
+            return False
 
     def kill(self) -> None:
         """Ends the whole process group, also when the process itself has gone. The template still has its status."""

@@ -24,5 +24,5 @@ class Suspects:
         self.credit = min(self._timeout_s, self.credit + processor_s * (1.0 if suspected else SHARE))
 
     def hung(self) -> None:
-        """An answer reached a limit."""
+        """An answer reached a limit, and not because others had the processor."""
         self.at_once = min(MOST, 2 * self.at_once)
