@@ -109,8 +109,13 @@ class Saver:
             log.warning("%s", error)
 
     async def load(self, folder: Path, progress: Progress) -> list[Slot]:
-        """Restores all of it; returns the slots whose generation had been started and must be started again. Raises
-        UserError for a checkpoint that cannot be read or is another model's or data set's."""
+        """Restores all of it; returns the slots whose generation had been started and must be started again. Of a
+        checkpoint of weights alone (see `reverse`) the roles in it start with these. Raises UserError for a checkpoint
+        that cannot be read or is another model's or data set's."""
+        if not (folder / "trainer.json").exists():
+            for role in (role for role in self.roles if (folder / role.name).is_dir()):
+                await role.load(str(folder))
+            return []
         try:
             trainer = json.loads((folder / "trainer.json").read_text())
             loader = json.loads((folder / "loader.json").read_text())
