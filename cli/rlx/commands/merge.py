@@ -102,8 +102,8 @@ def merge(
         raise UserError(f"--out {out} exists and is not an empty folder", "choose another folder, or empty this one")
     flags = ["-v"] if verbose else []
     if reverse:
-        asked = (dtype is not Dtype.keep, lora is not Lora.fold, base, lora_alpha, shard_size, verify, allow_unchanged)
-        if any(asked):
+        changes = (dtype is not Dtype.keep, lora is not Lora.fold, shard_size, verify)
+        if any((*changes, base, lora_alpha, allow_unchanged, trust_remote_code)):
             raise UserError(
                 "--reverse copies a model as it is: of the other options it takes --out, --role, --json and --dry-run",
                 "leave the others out",
