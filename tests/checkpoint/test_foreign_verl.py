@@ -192,6 +192,9 @@ def test_an_adapter_saved_alone_needs_its_base(tmp_path):
     for name, tensor in folded.items():
         torch.testing.assert_close(got[name], tensor, rtol=1e-6, atol=1e-6)
     assert plan.report()["base"] == str(tmp_path / "base") and got.keys() == base.keys()
+    merge(plan_merge(FIXTURES / "lora_only", tmp_path / "adapter", lora="adapter", base=str(tmp_path / "base")))
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert config["base_model_name_or_path"] == str(tmp_path / "base")
 
 
 def adapter_alone(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
@@ -276,12 +279,15 @@ def test_all_missing_ranks_are_named(tmp_path):
         path.unlink()
     with pytest.raises(UserError, match=r"rank_0.pt is missing; .*rank_3.pt is missing"):
         plan_merge(run, tmp_path / "out")
+    (role_of(run) / "fsdp_config.json").write_text("{}")
+    with pytest.raises(UserError, match="says no world size, and there is no model_world_size_W_rank_R"):
+        plan_merge(run, tmp_path / "out")
 
 
 def test_code_in_the_folder_is_not_run_unasked(tmp_path):
     run = copied("one_rank", tmp_path)
     (role_of(run) / "huggingface" / "modeling_tiny.py").write_text("raise SystemExit('ran')")
-    with pytest.raises(UserError, match=r"holds code of its own, which a merge would run: modeling_tiny\.py"):
+    with pytest.raises(UserError, match=r"holds code of its own, which this would run: modeling_tiny\.py"):
         plan_merge(run, tmp_path / "out")
     plan_merge(run, tmp_path / "out", trust_remote_code=True)  # the config does not name it
 

@@ -107,7 +107,7 @@ def plan_merge(
     out, source = Path(out).expanduser(), Path(source).expanduser()
     check_target(out)
     below = resolve(base) if base else None
-    compared = None if allow_unchanged else below
+    compared = None if allow_unchanged or lora == "adapter" else below
     foreign = None
     if source.is_dir() and not _is_own(source):
         foreign = recognise(source, SourceOptions(role, lora_alpha, below))

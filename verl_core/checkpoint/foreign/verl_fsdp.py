@@ -55,7 +55,7 @@ class VerlFsdp:
     def world_size(self) -> int:
         """The number of ranks that wrote it."""
         told = self._config.get("world_size")
-        return told if isinstance(told, int) else max(self._sizes, default=0)
+        return told if isinstance(told, int) and told > 0 else max(self._sizes, default=0)
 
     @cached_property
     def tensors(self) -> Mapping[str, TensorInfo]:
@@ -84,7 +84,8 @@ class VerlFsdp:
                 "leave --lora-alpha out",
             )
         try:
-            config = adapter_config(tensors, alpha, self._keys, meta.get("task_type", "CAUSAL_LM"))
+            below = str(self._options.base or "")
+            config = adapter_config(tensors, alpha, self._keys, meta.get("task_type", "CAUSAL_LM"), below)
         except ValueError as error:
             raise UserError(f"{self.folder}: {error}", "choose another step of the run") from error
         return SourceAdapter(config, tensors)
@@ -93,6 +94,8 @@ class VerlFsdp:
         if self._sizes - {self.world_size}:
             told = f"{CONFIG} says world size {self.world_size}, " if self._config else ""
             return [f"{told}there are files of world size {', '.join(map(str, sorted(self._sizes)))}"]
+        if not self._paths:
+            return [f"{CONFIG} says no world size, and there is no model_world_size_W_rank_R.pt"]
         if missing := [path.name for path in self._paths if not path.is_file()]:
             return [f"{name} is missing" for name in missing]
         found = []
