@@ -138,7 +138,7 @@ def process_a_sample(requests: list[ScoreRequest], limit_s: float) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rules", type=int, default=100_000, help="answers of the first set")
+    parser.add_argument("--rules", type=int, default=300_000, help="answers of the first set")
     parser.add_argument("--symbolic", type=int, default=10_000, help="answers of the second set")
     parser.add_argument("--limit", type=float, default=1.0, help="reward.timeout_s")
     parser.add_argument("--rules-cpu", type=float, default=0.05, help="reward.cpu_s of the first set")
