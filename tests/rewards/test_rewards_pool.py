@@ -306,6 +306,9 @@ def test_what_looks_hung_takes_little_from_others_unless_it_proves_innocent():
     assert (suspects.credit, suspects.at_once) == (3.25, 16)
     suspects.verdict(1000, suspected=True)
     assert suspects.credit == 10
+    many = Suspects(workers=64, timeout_s=10)
+    many.hung()
+    assert many.at_once == 64
 
 
 def test_an_answer_looks_hung_only_beyond_what_others_took():

@@ -25,4 +25,4 @@ class Suspects:
 
     def hung(self) -> None:
         """An answer reached a limit, and not because others had the processor."""
-        self.at_once = min(MOST, 2 * self.at_once)
+        self.at_once = max(self._workers, min(MOST, 2 * self.at_once))
