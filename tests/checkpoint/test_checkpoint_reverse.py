@@ -97,6 +97,9 @@ def test_faults_are_named_before_anything_is_written(tmp_path):
     assert "model.norm.weight is missing" in (said := refused()) and "strange is unknown" in said
     cut(folder / "model.safetensors", 100)
     assert "model.safetensors" in refused()
+    (folder / "code.py").write_text("raise SystemExit(3)")
+    assert "holds code of its own, which this would run: code.py" in refused()
+    (folder / "code.py").unlink()
     (folder / "model.safetensors").unlink()
     assert "lacks model.safetensors" in refused()
     (folder / "config.json").unlink()

@@ -1,6 +1,7 @@
 """Folders of torch.distributed.checkpoint as a source of a merge, written by torch itself, on one rank and on two."""
 
 import io
+import json
 import os
 import pickle
 import warnings
@@ -131,3 +132,12 @@ def test_two_models_under_two_prefixes():
     with pytest.raises(UserError, match=r"two models, under 'actor\.' and 'ref\.'"):
         without_prefix(["actor.a.weight", "ref.a.weight"], ["a.weight"], "x")
     assert without_prefix(["a.weight", "ref.b"], ["a.weight"], "x") == {"a.weight": "a.weight", "ref.b": "ref.b"}
+
+
+def test_code_beside_the_config_does_not_run(tmp_path):
+    folder = saved(tmp_path / "one", stored(tiny_model(False)))
+    config = json.loads((folder / "config.json").read_text()) | {"model_type": "own"}
+    (folder / "config.json").write_text(json.dumps(config | {"auto_map": {"AutoConfig": "own.Own"}}))
+    (folder / "own.py").write_text(f"open({str(tmp_path / 'trap')!r}, 'w')")
+    assert "own.py" in refusal(folder, tmp_path / "out")
+    assert not (tmp_path / "trap").exists()

@@ -7,6 +7,8 @@ from typing import Any
 
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
+from verl_core.config.errors import UserError
+
 FOLDER = "huggingface"
 _KINDS = {".json", ".jinja", ".model", ".txt", ".tiktoken", ".py"}
 _OF_TRAINERS = ("zero_to_fp32.py", "trainer_state.json")  # what other programs leave among a model's files
@@ -58,9 +60,18 @@ def copy_text_files(source: Path, target: Path, tokenizer: bool = True, code: bo
             shutil.copytree(path, target / path.name, dirs_exist_ok=True)
 
 
-def has_code(folder: Path) -> bool:
-    """Whether the model has Python files of its own."""
-    return any(path.name not in _OF_TRAINERS for path in folder.glob("*.py"))
+def model_code(folder: Path) -> list[str]:
+    """Names of the model's own Python files."""
+    return sorted(path.name for path in folder.glob("*.py") if path.name not in _OF_TRAINERS)
+
+
+def require_trusted_code(folder: Path, trusted: bool) -> None:
+    """Raises UserError for a model with code of its own that the user has not said to trust."""
+    if not trusted and (code := model_code(folder)):
+        raise UserError(
+            f"{folder} holds code of its own, which this would run: {', '.join(code)}",
+            "read it, then give --trust-remote-code",
+        )
 
 
 def copy_tokenizer(source: Path, target: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from verl_core.checkpoint.foreign.source import ForeignSource
 from verl_core.checkpoint.foreign.source_weights import SourceWeights
+from verl_core.checkpoint.huggingface import require_trusted_code
 from verl_core.checkpoint.merge_adapter import AdapterAlone, FoldedModel, TrainedAdapter
 from verl_core.checkpoint.merge_content import Content, Dtype
 from verl_core.checkpoint.merge_whole import WholeModel, architecture, checked_names
@@ -32,11 +33,8 @@ def foreign_content(
     if adapter is None and lora == "adapter":
         raise UserError(f"{source.folder} holds a whole model and no adapter", "leave --lora out")
     huggingface = source.huggingface or _base(source, base)
-    if lora == "fold" and not trust_remote_code and (code := sorted(path.name for path in huggingface.glob("*.py"))):
-        raise UserError(
-            f"{huggingface} holds code of its own, which a merge would run: {', '.join(code)}",
-            "read it, then give --trust-remote-code",
-        )
+    if lora == "fold":
+        require_trusted_code(huggingface, trust_remote_code)
     if adapter is None:
         weights = SourceWeights(source, architecture(huggingface, source.role))
         return WholeModel(weights, huggingface, source.role, dtype, source.folder)

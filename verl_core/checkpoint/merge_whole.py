@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForTokenClassification, PreTrainedModel
 
-from verl_core.checkpoint.huggingface import copy_text_files, has_code
+from verl_core.checkpoint.huggingface import copy_text_files, model_code
 from verl_core.checkpoint.merge_content import BLOCK_BYTES, Dtype, cast, main_dtype
 from verl_core.checkpoint.published import layout, published
 from verl_core.checkpoint.safetensors_stream import TensorPlan, file_plan
@@ -70,7 +70,7 @@ class WholeModel:
 def architecture(folder: Path, role: str) -> PreTrainedModel:
     """The network the weights belong to, on the meta device: names and shapes without memory."""
     # Code lies in the folder only when the run had model.trust_remote_code, and training ran it.
-    trust = has_code(folder)
+    trust = bool(model_code(folder))
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=trust)
         if valued := _has_value_head(role, config.architectures):

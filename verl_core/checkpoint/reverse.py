@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from verl_core.checkpoint.distributed import ENGINE, FORMAT
-from verl_core.checkpoint.huggingface import has_code, save_huggingface_files
+from verl_core.checkpoint.huggingface import model_code, require_trusted_code, save_huggingface_files
 from verl_core.checkpoint.manifest import write_manifest
 from verl_core.checkpoint.merge_content import BLOCK_BYTES, main_dtype
 from verl_core.checkpoint.merge_verify import same_bytes
@@ -72,13 +72,16 @@ class ReversePlan:
         return self.weights.rows(name, 0, shape[0] if shape else 1)
 
 
-def plan_reverse(folder: Path | str, out: Path | str, role: str = "actor") -> ReversePlan:
+def plan_reverse(
+    folder: Path | str, out: Path | str, role: str = "actor", trust_remote_code: bool = False
+) -> ReversePlan:
     """Checks target, files, names and shapes. Nothing is written.
 
     Args:
         folder: a Hugging Face folder with its weights in safetensors files.
         out: folder to make; `<run>/checkpoints/global_step_0` is where a run looks for it.
         role: which of the run's models it is to be: actor, or critic or reward_model for a token classifier.
+        trust_remote_code: whether the model's own code, where it has some, may run.
 
     Raises UserError naming what is missing, cut, unknown or of another shape than config.json says.
     """
@@ -88,6 +91,7 @@ def plan_reverse(folder: Path | str, out: Path | str, role: str = "actor") -> Re
         raise UserError(
             f"{folder} holds no config.json", "name a Hugging Face folder with a model's config and weights"
         )
+    require_trusted_code(folder, trust_remote_code)
     weights, model = ModelFolder(folder), architecture(folder, role)
     names = set(checked_names(weights, model, folder))
     own = layout(model, {name: tensor.shape for name, tensor in model.state_dict().items()})
@@ -108,7 +112,7 @@ def reverse(
         (role / "weights").mkdir(parents=True)
         for name, tensors in file_plan(plan.tensors, max_file_bytes).items():
             write_file(role / "weights" / name, tensors, plan.blocks, progress)
-        save_huggingface_files(role, plan.folder, code=has_code(plan.folder))
+        save_huggingface_files(role, plan.folder, code=bool(model_code(plan.folder)))
         engine = {"format": FORMAT, "world_size": 1, "scalars": _FRESH}
         (role / ENGINE).write_text(json.dumps(engine, indent=1) + "\n", encoding="utf-8")
         _read_back(plan, Shards(role / "weights"))

@@ -14,7 +14,7 @@ from verl_core.config.process import run_job
 def main(arguments: list[str]) -> int:
     """Makes the checkpoint and says what was written, on stdout; the progress bar is on stderr."""
     options = _parser().parse_args(arguments)
-    plan = plan_reverse(options.source, options.out, options.role)
+    plan = plan_reverse(options.source, options.out, options.role, options.trust_remote_code)
     if not options.dry_run:
         with byte_bar() as bar:
             writing = bar.add_task("writing", total=plan.bytes)
@@ -36,6 +36,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("source", type=Path, help="Hugging Face folder with config.json and safetensors weights")
     parser.add_argument("--out", type=Path, required=True, help="folder to make; must not hold anything")
     parser.add_argument("--role", choices=ROLES, default="actor", help="which model of a run it is to be")
+    parser.add_argument("--trust_remote_code", action="store_true", help="run model code that lies in the folder")
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")
     parser.add_argument("--dry-run", action="store_true", help="check everything, write nothing")

@@ -82,7 +82,7 @@ def merge(
     ),
     allow_unchanged: bool = typer.Option(False, "--allow-unchanged", help="Take a model that equals its base."),
     trust_remote_code: bool = typer.Option(
-        False, "--trust-remote-code", help="Run model code that lies in another program's checkpoint."
+        False, "--trust-remote-code", help="Run model code that lies in a folder which rlx did not write."
     ),
     as_json: bool = JSON_OPTION,
     dry_run: bool = DRY_RUN_OPTION,
@@ -102,13 +102,21 @@ def merge(
         raise UserError(f"--out {out} exists and is not an empty folder", "choose another folder, or empty this one")
     flags = ["-v"] if verbose else []
     if reverse:
-        changes = (dtype is not Dtype.keep, lora is not Lora.fold, shard_size, verify)
-        if any((*changes, base, lora_alpha, allow_unchanged, trust_remote_code)):
+        changes = (
+            dtype is not Dtype.keep,
+            lora is not Lora.fold,
+            shard_size,
+            verify,
+            base,
+            lora_alpha,
+            allow_unchanged,
+        )
+        if any(changes):
             raise UserError(
-                "--reverse copies a model as it is: of the other options it takes --out, --role, --json and --dry-run",
-                "leave the others out",
+                "--reverse copies a model as it is, and takes no option that says how to change or compare it",
+                "leave out all but --out, --role, --trust-remote-code, --json and --dry-run",
             )
-        words = jobs.options(out=out, role=role.value, json=as_json)
+        words = jobs.options(out=out, role=role.value, trust_remote_code=trust_remote_code, json=as_json)
         jobs.become(REVERSE_JOB, [str(source), *words, *flags], EXTRAS, dry_run, as_json)
         return
     words = jobs.options(

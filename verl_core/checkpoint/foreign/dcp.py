@@ -7,9 +7,8 @@ from pathlib import Path
 from torch import Tensor
 
 from verl_core.checkpoint.foreign.dcp_files import METADATA, DcpFiles
-from verl_core.checkpoint.foreign.prefixes import without_prefix
+from verl_core.checkpoint.foreign.prefixes import expected_names, without_prefix
 from verl_core.checkpoint.foreign.source import SourceAdapter, SourceOptions, TensorInfo
-from verl_core.checkpoint.merge_whole import architecture
 
 _BELOW = ("", "pytorch_model_fsdp_0")  # the second is how accelerate names it
 
@@ -35,8 +34,7 @@ class DcpSource:
         self.folder, self.role = folder, options.role
         self.huggingface = huggingface_beside(folder)
         self._files = DcpFiles(folder)
-        told_by = self.huggingface or options.base
-        expected = architecture(told_by, options.role).state_dict() if told_by else {}
+        expected = expected_names(self.huggingface or options.base, options.role)
         self._stored = without_prefix(self._files.tensors, expected, str(folder))
         stored = {name: self._files.tensors[at] for name, at in self._stored.items()}
         self.tensors = {name: TensorInfo(tensor.dtype, tensor.shape) for name, tensor in stored.items()}

@@ -21,10 +21,9 @@ from verl_core.checkpoint.foreign.flat_partitions import (
     one_after_the_other,
     split_by_parameter,
 )
-from verl_core.checkpoint.foreign.prefixes import without_prefix
+from verl_core.checkpoint.foreign.prefixes import expected_names, without_prefix
 from verl_core.checkpoint.foreign.source import SourceAdapter, SourceOptions, TensorInfo
 from verl_core.checkpoint.foreign.zero_files import ZeroFiles, holds_files
-from verl_core.checkpoint.merge_whole import architecture
 from verl_core.config.errors import UserError
 
 _PAD = 2  # with stages 1 and 2 a group is padded to a multiple of this, for every rank
@@ -80,8 +79,7 @@ class DeepSpeedSource:
 
     @cached_property
     def _named(self) -> dict[str, FlatTensor]:
-        told_by = self.huggingface or self._base
-        expected = architecture(told_by, self.role).state_dict() if told_by else {}
+        expected = expected_names(self.huggingface or self._base, self.role)
         stored = self._trained[0] | self._frozen | self._buffers
         return {name: stored[at] for name, at in without_prefix(stored, expected, str(self.folder)).items()}
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from pathlib import Path
 
+from verl_core.checkpoint.huggingface import model_code
+from verl_core.checkpoint.merge_whole import architecture
 from verl_core.config.errors import UserError
 
 _OF_OPTIMIZER = ("optim", "optimizer", "optimizers", "lr_scheduler")
+
+
+def expected_names(huggingface: Path | None, role: str) -> Collection[str]:
+    """The names that the model has by its config; none where these cannot be told, or code would have to run for it."""
+    return architecture(huggingface, role).state_dict() if huggingface and not model_code(huggingface) else ()
 
 
 def without_prefix(stored: Collection[str], expected: Collection[str], where: str) -> dict[str, str]:
