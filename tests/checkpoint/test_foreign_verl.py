@@ -15,7 +15,9 @@ from transformers import AutoModelForCausalLM, AutoModelForTokenClassification
 from verl_core.checkpoint.foreign.recognise import recognise
 from verl_core.checkpoint.foreign.source import SourceOptions
 from verl_core.checkpoint.merge import merge, plan_merge
-from verl_core.config.errors import UserError
+from verl_core.checkpoint.merge_logits import require_same_logits
+from verl_core.checkpoint.merge_verify import verify
+from verl_core.config.errors import RunError, UserError
 
 FIXTURES = Path(__file__).with_name("verl_fixtures")
 WHOLE = {
@@ -282,6 +284,24 @@ def test_all_missing_ranks_are_named(tmp_path):
     (role_of(run) / "fsdp_config.json").write_text("{}")
     with pytest.raises(UserError, match="says no world size, and there is no model_world_size_W_rank_R"):
         plan_merge(run, tmp_path / "out")
+
+
+@pytest.mark.parametrize("case", ["one_rank", "lora_two_ranks"])
+def test_verification_finds_a_changed_value(tmp_path, case):
+    plan = plan_merge(FIXTURES / case, tmp_path / "out")
+    merge(plan, how="logits")
+    weights = load_file(tmp_path / "out" / "model.safetensors")
+    weights["model.norm.weight"][3] *= 1.01
+    save_file(weights, tmp_path / "out" / "model.safetensors", metadata={"format": "pt"})
+    verify(plan.content, tmp_path / "out", "none")
+    with pytest.raises(RunError, match=r"model\.norm\.weight does not read back as it was written"):
+        verify(plan.content, tmp_path / "out", "tensors")
+    with pytest.raises(RunError, match=r"logits differ from the source's by .* of the largest"):
+        require_same_logits(plan.content, tmp_path / "out")
+    del weights["model.norm.weight"]
+    save_file(weights, tmp_path / "out" / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(RunError, match="does not read back as planned"):
+        verify(plan.content, tmp_path / "out", "none")
 
 
 def test_code_in_the_folder_is_not_run_unasked(tmp_path):
