@@ -1,8 +1,13 @@
 """`rlx prepare`: the table, and a plan that needs no environment, network or data."""
 
 import json
+import os
 
 import pytest
+from typer.testing import CliRunner
+
+from rlx import jobs
+from rlx.commands.prepare import app
 
 
 def test_the_table_has_rows_licence_and_scorer_of_every_data_set(rlx):
@@ -51,3 +56,14 @@ def test_options_of_other_data_sets_are_refused_before_an_environment_is_made(rl
     done = rlx("prepare", *words, env={"RLX_ENVS": str(tmp_path / "envs"), "RLX_PYTHON": None})
     assert (done.returncode, said in done.stderr) == (1, True), done.stderr
     assert not (tmp_path / "envs").exists()
+
+
+@pytest.mark.parametrize("seed", [None, "7"])
+def test_what_is_made_hangs_on_no_order_of_sets(monkeypatch, seed):
+    """Some generators of reasoning-gym go through sets of texts; a seed of the user's stays."""
+    monkeypatch.setenv("PYTHONHASHSEED", seed or "")
+    if seed is None:
+        monkeypatch.delenv("PYTHONHASHSEED")
+    monkeypatch.setattr(jobs, "become", lambda *_: None)
+    CliRunner().invoke(app, ["reasoning-gym:ransom_note"])
+    assert os.environ["PYTHONHASHSEED"] == (seed or "0")

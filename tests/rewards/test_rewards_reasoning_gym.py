@@ -13,10 +13,13 @@ from verl_core.rewards.reasoning_gym_tasks import disarm, packed, unpacked
 from verl_core.rewards.verdict import UnusableGold
 
 KEYS = st.one_of(
-    st.sampled_from(["__tuple__", "__items__"]), st.text(max_size=3), st.integers(), st.tuples(st.integers())
+    st.sampled_from(["__tuple__", "__items__", "__fraction__"]),
+    st.text(max_size=3),
+    st.integers(),
+    st.tuples(st.integers()),
 )
 ENTRIES = st.recursive(
-    st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=5)),
+    st.one_of(st.none(), st.booleans(), st.integers(), st.fractions(), st.text(max_size=5)),
     lambda inner: st.one_of(
         st.lists(inner, max_size=3), st.lists(inner, max_size=3).map(tuple), st.dictionaries(KEYS, inner, max_size=3)
     ),

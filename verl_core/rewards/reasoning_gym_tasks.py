@@ -8,6 +8,7 @@ import difflib
 import json
 import sys
 import warnings
+from fractions import Fraction
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -17,7 +18,7 @@ from verl_core.rewards.formula import NotFormula, integer, literal, symbolic
 
 EXTRA = "reasoning-gym"
 PREFIX = "reasoning_gym/"
-_TUPLE, _ITEMS = "__tuple__", "__items__"
+_TUPLE, _ITEMS, _FRACTION = "__tuple__", "__items__", "__fraction__"
 _ARITHMETIC = "reasoning_gym.arithmetic.bitwise_arithmetic"  # works its own questions out when it scores
 
 
@@ -56,13 +57,15 @@ def verifier(task: str, settings: str) -> Any:
 
 
 def packed(value: Any) -> Any:
-    """An entry as JSON has it, so that `unpacked` gives it back: tuples and keys that are no text are kept."""
+    """An entry as JSON has it, so that `unpacked` gives it back: tuples, fractions, keys that are no text are kept."""
+    if isinstance(value, Fraction):
+        return {_FRACTION: str(value)}
     if isinstance(value, tuple):
         return {_TUPLE: [packed(item) for item in value]}
     if isinstance(value, list):
         return [packed(item) for item in value]
     if isinstance(value, dict):
-        if all(isinstance(key, str) for key in value) and not {_TUPLE, _ITEMS} & set(value):
+        if all(isinstance(key, str) for key in value) and not {_TUPLE, _ITEMS, _FRACTION} & set(value):
             return {key: packed(item) for key, item in value.items()}
         return {_ITEMS: [[packed(key), packed(item)] for key, item in value.items()]}
     return value
@@ -74,6 +77,8 @@ def unpacked(value: Any) -> Any:
         return [unpacked(item) for item in value]
     if not isinstance(value, dict):
         return value
+    if _FRACTION in value:
+        return Fraction(value[_FRACTION])
     if _TUPLE in value:
         return tuple(unpacked(item) for item in value[_TUPLE])
     if _ITEMS in value:

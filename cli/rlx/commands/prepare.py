@@ -1,5 +1,6 @@
 """`rlx prepare`: become the job that fetches or makes a data set and writes it as Parquet."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ def prepare(
     words = [name, *words, *ctx.args, *(["-v"] if verbose else [])]
     extras = (*EXTRAS, *facts.extras)
     if not dry_run:
+        os.environ.setdefault("PYTHONHASHSEED", "0")  # a generator may go through a set: its order is to be the same
         jobs.become(JOB, words, extras)
     rows = dataset_options.rows(name, options)
     folder = (out or Path("~/data") / dataset_options.folder(name, options)).expanduser()

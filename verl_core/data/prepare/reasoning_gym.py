@@ -2,11 +2,11 @@
 and scored by its verifiers."""
 
 import json
+import random as chance
 import sys
 from collections.abc import Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass
-from itertools import count
 from random import Random
 from typing import Any
 
@@ -19,6 +19,7 @@ from verl_core.rewards.reasoning_gym_tasks import EXTRA, PREFIX, make, packed
 INSTRUCTION = "Think it through first, then give the final answer, and nothing else, between <answer> and </answer>."
 OPEN = "whatever the task's verifier accepts"
 """The ground truth of a problem for which the task gives no answer of its own."""
+BLOCK = 1_000  # problems asked of one data set
 UNSOLVED = "Integral("  # sympy's way to say that it found no antiderivative: nothing that is read can be right
 
 
@@ -54,15 +55,23 @@ def prepare(wanted: Wanted) -> Prepared:
 
 
 def _entries(wanted: Wanted, random: Random) -> Iterator[Entry | None]:
-    options = wanted.options
-    dataset = make(wanted.task, options.set, seed=random.randrange(2**31), size=max(options.count, options.test_count))
-    for index in count():
-        content = dataset[index]
-        answer = content["answer"]
-        if UNSOLVED in str(answer):
-            yield None
-            continue
-        yield Entry(content, isinstance(answer, str) and dataset.score_answer(answer.strip(), content) == 1)
+    """Problems of one data set of the task after the other: some have no more than their size, or than they find, and
+    with some the size decides what the first ones are."""
+    while True:
+        seed = random.randrange(2**31)
+        dataset = make(wanted.task, wanted.options.set, seed=seed, size=BLOCK)
+        for index in range(BLOCK):
+            chance.seed(seed + index)  # list_functions draws from the process's own generator, too
+            try:
+                content = dataset[index]
+            except IndexError:  # word_ladder: no more pairs of words
+                yield None
+                break
+            answer = content["answer"]
+            if UNSOLVED in str(answer):
+                yield None
+                continue
+            yield Entry(content, isinstance(answer, str) and dataset.score_answer(answer.strip(), content) == 1)
 
 
 def _row(task: str, settings: dict[str, Any], entry: Entry, split: str, index: int) -> Row:
