@@ -8,6 +8,7 @@ from checkpoint_models import engine_state, on_ranks, sharded, tiny_model
 from torch.distributed.tensor import DTensor
 
 from verl_core.checkpoint import load_role
+from verl_core.checkpoint.distributed import share_bytes
 from verl_core.checkpoint.staging import HostCopies
 from verl_core.checkpoint.unwritten import Unwritten
 from verl_core.config.errors import RunError
@@ -92,6 +93,19 @@ def test_a_full_disk_is_an_error_of_the_writer_and_the_next_save_starts_afresh(t
     assert torch.equal(
         load_role(tmp_path / "actor", EngineState({"weight": torch.zeros(100)})).weights["weight"], torch.ones(100)
     )
+
+
+def test_memory_that_was_made_before_the_first_save_is_that_of_the_save(tmp_path, monkeypatch):
+    monkeypatch.setattr(SLAB, 1000)
+    state, shares = engine_state(tiny_model(True)), Unwritten()
+    size = share_bytes(state)
+    shares.expect(state)
+    shares.take(tmp_path / "actor", state)
+    assert size <= shares.copies.bytes < size + 1000 and shares.copies.used == size
+    monkeypatch.setattr("verl_core.checkpoint.unwritten.free_memory", lambda: 1000)
+    (crowded := Unwritten(8)).expect(state)
+    crowded.take(tmp_path / "crowded", state)
+    assert crowded.copies.bytes == 0 and (tmp_path / "crowded").is_dir(), "no room: written at once"
 
 
 def test_copies_are_cut_at_the_ends_of_slabs(monkeypatch):

@@ -37,6 +37,12 @@ def state_bytes(state: EngineState) -> int:
     return sum(part[name].nbytes for part in (state.weights, state.optimizer) for name in _shared(part))
 
 
+def share_bytes(state: EngineState) -> int:
+    """Bytes of the tensors on this rank, of which `save_role` writes there all that no other rank has too."""
+    parts = (state.weights, state.optimizer)
+    return sum(_local(part[name]).nbytes for part in parts for name in _shared(part))
+
+
 @dataclass(frozen=True)
 class StagedRole:
     """What one rank has to write of a role. `whole_bytes`: of the role's tensors over all ranks."""
@@ -149,11 +155,15 @@ def _shared(tensors: Mapping[str, Tensor]) -> dict[str, list[str]]:
     """First name -> all names of the same memory, as this rank sees it."""
     by_memory: dict[object, list[str]] = {}
     for name, tensor in tensors.items():
-        local = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+        local = _local(tensor)
         storage = StorageWeakRef(local.untyped_storage()).cdata
         key = (storage, local.storage_offset(), tensor.shape, local.stride()) if local.numel() else name
         by_memory.setdefault(key, []).append(name)
     return {names[0]: names for names in by_memory.values()}
+
+
+def _local(tensor: Tensor) -> Tensor:
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
 def _ties(tensors: Mapping[str, Tensor], group: dist.ProcessGroup | None) -> dict[str, list[str]]:

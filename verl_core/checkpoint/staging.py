@@ -52,6 +52,11 @@ class HostCopies:
     def clear(self) -> None:
         self.used = 0
 
+    def reserve(self, n_bytes: int, pinned: bool) -> None:
+        """Makes memory for that much, and has its pages given."""
+        while self.bytes < n_bytes:
+            self._slabs.append(torch.empty(SLAB_BYTES, dtype=torch.uint8, pin_memory=pinned).zero_())
+
     def take(self, tensor: Tensor) -> list[Tensor]:
         """The tensor's bytes, in one piece or several. A copy from a GPU is complete after the device is waited for."""
         data, pieces = _as_bytes(tensor), []

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from torch.distributed.tensor import DTensor
-
-from verl_core.checkpoint.distributed import stage_role
+from verl_core.checkpoint.distributed import share_bytes, stage_role
 from verl_core.checkpoint.staging import HostCopies
 from verl_core.planning.host_memory import free_memory
 from verl_core.training.protocol import EngineState
@@ -27,11 +26,26 @@ class Unwritten:
         self.ranks_here = ranks_here
         self.copies = HostCopies()
         self._later: list[Callable[[], None]] = []
+        self._expected = 0  # bytes of a save, as far as known
+        self._refused = False  # memory that was said to be free
+        self._reserving: threading.Thread | None = None
+
+    def expect(self, state: EngineState) -> None:
+        """Begins to make memory for the copy of a state that will be saved, while training goes on, so that the first
+        save need not wait for it. Once for each role."""
+        self._reserved()
+        self._expected += share_bytes(state)
+        if not self._has_room(self._expected):
+            return
+        on_gpu = any(tensor.is_cuda for tensor in state.weights.values())
+        self._reserving = threading.Thread(target=self._reserve, args=(on_gpu,), daemon=True)
+        self._reserving.start()
 
     def take(self, folder: Path, state: EngineState) -> None:
         """`stage_role`, for later; where memory has no room for a copy, the share is written before this returns.
         Called on all ranks."""
-        copies = self.copies if self._has_room(_share_bytes(state)) else None
+        self._reserved()
+        copies = self.copies if self._has_room(share_bytes(state)) else None
         share = stage_role(folder, state, copies=copies)
         if copies is None:
             share.write()
@@ -51,8 +65,22 @@ class Unwritten:
             self._later.clear()
             self.copies.clear()
 
+    def _reserve(self, on_gpu: bool) -> None:
+        try:
+            self.copies.reserve(self._expected, on_gpu)
+        except RuntimeError as error:  # the driver pins no more, say
+            log.warning("training will wait while checkpoints are written: no memory for copies: %s", error)
+            self._refused = True
+
+    def _reserved(self) -> None:
+        if self._reserving is not None:
+            self._reserving.join()
+            self._reserving = None
+
     def _has_room(self, share: int) -> bool:
         more = max(0, self.copies.used + share - self.copies.bytes)
+        if self._refused and more:
+            return False
         free = free_memory()
         if free is None or more * self.ranks_here <= MOST * free:
             return True
@@ -64,8 +92,3 @@ class Unwritten:
             free / 1e9,
         )
         return False
-
-
-def _share_bytes(state: EngineState) -> int:
-    tensors = [*state.weights.values(), *state.optimizer.values()]
-    return sum((t.to_local() if isinstance(t, DTensor) else t).nbytes for t in tensors)

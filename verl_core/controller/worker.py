@@ -65,6 +65,7 @@ class Worker:
         self.model_folder = model_folder
         self.engines: dict[str, FsdpEngine] = {}
         self.renewed: set[str] = set()  # roles whose reference is no longer the model they began with
+        self.expected: set[str] = set()  # roles for whose saves memory has been asked
         self.unwritten = Unwritten(min(world, max(pool.gpus for pool in config.cluster.pools.values())))
         self.seat: Seat | None = None
         self.span: Span  # of a rank that has, or shares, a rollout engine
@@ -199,7 +200,16 @@ class Worker:
 
     def step(self, role: str, batch: Batch, loss: Loss, totals: Totals) -> dict[str, float]:
         with self.phases.phase(update_phase(role)), self._resident(role, with_optimizer=True) as engine:
-            return engine.step(batch, loss, totals)
+            metrics = engine.step(batch, loss, totals)
+            self._expect_saves(role, engine)
+        return metrics
+
+    def _expect_saves(self, role: str, engine: FsdpEngine) -> None:
+        """After the first step, with which the optimizer has its state."""
+        trainer = self.config.trainer
+        if trainer.async_save and trainer.save_freq > 0 and role not in self.expected:
+            self.expected.add(role)
+            self.unwritten.expect(engine.state())
 
     def renew_reference(self, role: str) -> None:
         """The role's present weights are its reference from now on."""
