@@ -40,6 +40,7 @@ type Find = Callable[[str], list[Scorer]]
 
 
 def main() -> None:
+    assert os.getsid(0) == os.getpid()  # all of the session ends with the pool
     control = socket.socket(fileno=int(sys.argv[1]))
     os.set_inheritable(control.fileno(), False)
     printed = bound_output()
