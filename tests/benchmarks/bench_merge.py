@@ -12,8 +12,8 @@ line; for each size, number of ranks and side:
 - `anonymous_mb`: the most memory of its own that the process had (RssAnon, each 20 ms),
 - `file_mb`: the most of the page cache that it had mapped (RssFile), which the system takes back when it needs room.
 
-`rlx` writes bfloat16 and verifies names and shapes, as veRL does; `rlx_tensors` compares every value too. `load` is the
-machine's load average before.
+`rlx` writes bfloat16 and verifies names and shapes, as veRL does; `rlx_tensors` compares every value too. The sides
+named `_imports` only load what the commands need. `load` is the machine's load average before.
 """
 
 import argparse
@@ -112,10 +112,13 @@ def sides(source: Path, verl: str | None) -> dict[str, tuple[list[str], dict[str
     commands = {
         "rlx": ([*ours, "--verify", "none", "--out"], path),
         "rlx_tensors": ([*ours, "--verify", "tensors", "--out"], path),
+        "rlx_imports": ([sys.executable, "-c", "import verl_core.checkpoint.merge_job"], path),
     }
     if verl:
         theirs = [verl, "-m", "verl.model_merger", "merge", "--backend", "fsdp", "--tie-word-embedding"]
-        commands["verl"] = ([*theirs, "--local_dir", str(actor), "--target_dir"], {"CUDA_VISIBLE_DEVICES": ""})
+        no_gpu = {"CUDA_VISIBLE_DEVICES": ""}
+        commands["verl"] = ([*theirs, "--local_dir", str(actor), "--target_dir"], no_gpu)
+        commands["verl_imports"] = ([verl, "-c", "import verl.model_merger.fsdp_model_merger"], no_gpu)
     return commands
 
 
@@ -136,7 +139,8 @@ def measured(source: Path, verl: str | None, repeats: int, out: Path) -> dict[st
     for name, several in runs.items():
         middle = {key: statistics.median(run[key] for run in several) for key in several[0]}
         result[name] = {key: round(value, 2) for key, value in middle.items()}
-        result[name]["gb_s"] = round(size / middle["seconds"] / 1e9, 3)
+        if not name.endswith("_imports"):
+            result[name]["gb_s"] = round(size / middle["seconds"] / 1e9, 3)
     return result
 
 

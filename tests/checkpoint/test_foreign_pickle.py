@@ -137,6 +137,14 @@ def test_a_cut_file_is_told(tmp_path):
             TorchFile(path)
 
 
+def test_the_other_byte_order_is_refused(tmp_path):
+    path = file_of(tmp_path, pickle.dumps({}))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("model/byteorder", b"big")
+    with pytest.raises(UserError, match="the other byte order"):
+        TorchFile(path)
+
+
 def test_tensors_are_those_of_torch_load(tmp_path):
     shared = torch.arange(24, dtype=torch.int64)
     saved = OrderedDict(

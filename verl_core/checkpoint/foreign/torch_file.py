@@ -88,6 +88,8 @@ class TorchFile:
             raise UserError(
                 f"{path} is truncated, or not a file of torch.save: {error or type(error).__name__}"
             ) from error
+        if (order := f"{root}byteorder") in self._archive.namelist() and self._archive.read(order) != b"little":
+            raise UserError(f"{path} was written on a machine of the other byte order", "save it on one of this order")
         self._root = root
         self.value = load(pickled, {**TORCH, **(allowed or {})}, str(path), self._storage)
 
