@@ -196,3 +196,8 @@ def test_verls_reward_managers_are_what_is_done_anyway_or_refused_with_a_way():
     for name in ("naive", "dapo", "gdpo"):
         assert translate("reward.reward_manager.name", name).path is None
     assert "reward.scorers" in translate("reward.reward_manager.name", "prime").text
+
+
+def test_a_missing_reward_file_is_told_before_any_model_is_made():
+    with pytest.raises(UserError, match="no such reward file: nowhere.py"):
+        check_named_rules(RewardConfig(custom_reward_function=CustomRewardConfig(path="nowhere.py")))

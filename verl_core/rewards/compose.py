@@ -9,13 +9,15 @@ from typing import Protocol, Self
 from verl_core.config.reward_parts import MODEL_PARTS, TASK, RewardPart, reward_parts
 from verl_core.config.schema import RewardConfig
 from verl_core.rewards.pool import ScorerPool
-from verl_core.rewards.registry import Part, check_values, default_scorer
+from verl_core.rewards.registry import Part, check_values, default_scorer, user_file
 from verl_core.rewards.verdict import ScoreRequest, Verdict
 
 
 def check_named_rules(cfg: RewardConfig) -> None:
-    """Raises UserError when a rule that `reward.scorers` names does not take the value of a keyword. That of `task`
-    depends on the rows, and is checked with them."""
+    """Raises UserError when a rule that `reward.scorers` names does not take the value of a keyword, or the user's file
+    is not there. The keywords of `task` depend on the rows, and are checked with them."""
+    if cfg.custom_reward_function.path is not None:
+        user_file(cfg.custom_reward_function.path)
     for name, part in reward_parts(cfg).items():
         if name != TASK and name not in MODEL_PARTS:
             check_values(default_scorer(name), part.keywords, f"reward.scorers.{name}")

@@ -122,9 +122,7 @@ def load_user_function(path: str, name: str) -> Scorer:
 
     Raises UserError when the file is absent, cannot be imported, or has no such callable.
     """
-    file = Path(path).expanduser().resolve()
-    if not file.is_file():
-        raise UserError(f"no such reward file: {path}", hint="set reward.custom_reward_function.path to a Python file")
+    file = user_file(path)
     function = getattr(import_file(file, "reward file"), name, None)
     if not callable(function):
         what = "no" if function is None else "no callable"
@@ -132,6 +130,14 @@ def load_user_function(path: str, name: str) -> Scorer:
             f"{file} has {what} {name!r}", hint="set reward.custom_reward_function.name, or define it there"
         )
     return function
+
+
+def user_file(path: str) -> Path:
+    """Raises UserError when there is no such file."""
+    file = Path(path).expanduser().resolve()
+    if not file.is_file():
+        raise UserError(f"no such reward file: {path}", hint="set reward.custom_reward_function.path to a Python file")
+    return file
 
 
 def check_signature(scorer: Scorer, kwargs: Mapping[str, Any], where: str) -> None:
