@@ -32,8 +32,9 @@ def main(arguments: list[str]) -> int:
     how = options.verify or default_verify(plan.content)
     if not options.dry_run:
         with byte_bar() as bar:
-            checking = bar.add_task("checking", total=plan.checked_bytes)
-            check_contents(plan, lambda done: bar.advance(checking, done))
+            if plan.checked_bytes:
+                checking = bar.add_task("checking", total=plan.checked_bytes)
+                check_contents(plan, lambda done: bar.advance(checking, done))
             writing = bar.add_task("writing", total=plan.bytes)
             merge(plan, lambda done: bar.advance(writing, done), options.max_file_bytes, how)
     report = plan.report() | {"verify": how}
