@@ -49,7 +49,8 @@ def run_of(source: str) -> Path | None:
 
 
 def prompts(name: str, what: str = "--data") -> str:
-    """What --data, or another argument, names: a file, a folder or a glob as it is, or the folder of a data set that `rlx prepare` made.
+    """What --data, or another argument, names: a file, a folder or a glob as it is, or the folder of a data set that
+    `rlx prepare` made.
 
     Raises UserError for a path that is not there and for a data set that is not prepared.
     """
