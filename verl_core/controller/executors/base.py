@@ -51,7 +51,7 @@ class WorkerGroup(Protocol):
 
     async def one(self, rank: int, method: str, *args: Any, aside: bool = False) -> Any:
         """Runs the method on one rank. `aside`: in another thread than all the rest, at the same time; for what only
-        talks to an engine in another process."""
+        talks to an engine in another process, or writes files."""
         ...
 
     def tells(self) -> list[Tell]:

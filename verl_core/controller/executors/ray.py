@@ -28,8 +28,8 @@ JOIN_S = 10
 RESERVE_S = 120
 """Longest wait for nodes that are still starting."""
 ASIDE = {"engine": 16, WEIGHTS: 4}
-"""The actors' concurrency groups and their threads, for calls to engines in other processes: what they generate, and
-new weights, which must not wait behind that."""
+"""The actors' concurrency groups and their threads, for calls to engines in other processes: what they generate (and a
+checkpoint that is written), and new weights, which must not wait behind that."""
 LONGEST = 300  # characters of a foreign error's text that are shown
 
 
