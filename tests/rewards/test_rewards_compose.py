@@ -199,5 +199,5 @@ def test_verls_reward_managers_are_what_is_done_anyway_or_refused_with_a_way():
 
 
 def test_a_missing_reward_file_is_told_before_any_model_is_made():
-    with pytest.raises(UserError, match="no such reward file: nowhere.py"):
+    with pytest.raises(UserError, match="no such reward file"):
         check_named_rules(RewardConfig(custom_reward_function=CustomRewardConfig(path="nowhere.py")))
