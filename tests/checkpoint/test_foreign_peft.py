@@ -88,3 +88,11 @@ def test_adapter_beside_the_files_of_its_optimizer(adapter, tmp_path):
     (adapter / "global_step1").mkdir()
     (adapter / "global_step1" / "zero_pp_rank_0_mp_rank_00_model_states.pt").touch()
     assert plan_merge(adapter, tmp_path / "out").report()["source"] == "peft adapter of rank 4"
+
+
+@pytest.mark.parametrize("lora", ["fold", "adapter"])
+def test_the_tokenizer_beside_the_adapter_wins(adapter, tmp_path, lora):
+    for folder, said in ((tmp_path / "base", "base"), (adapter, "trained")):
+        (folder / "chat_template.jinja").write_text(said)
+    merge(plan_merge(adapter, tmp_path / "out", lora=lora))
+    assert (tmp_path / "out" / "chat_template.jinja").read_text() == "trained"

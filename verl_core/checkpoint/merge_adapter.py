@@ -28,7 +28,7 @@ class TrainedAdapter:
     """An adapter to merge, whole in memory."""
 
     where: Path
-    """Its place, for messages."""
+    """Its place, for messages; a tokenizer there, as peft's users save it, is the trained one."""
     config: Mapping[str, Any]
     """peft's adapter_config.json."""
     tensors: Mapping[str, Tensor]
@@ -60,6 +60,7 @@ class AdapterAlone:
         config = json.dumps(dict(self.adapter.config), indent=2, sort_keys=True)
         (folder / CONFIG).write_text(config + "\n", encoding="utf-8")
         copy_tokenizer(self.adapter.huggingface, folder)
+        copy_tokenizer(self.adapter.where, folder)
 
     def report(self) -> dict[str, Any]:
         return {"lora": "adapter"}
@@ -123,6 +124,7 @@ class FoldedModel:
                 "write it with --dtype fp32 or --lora adapter; --allow-unchanged takes it as it is",
             )
         write_model_files(self.adapter.huggingface, folder, self.tensors, self.model, self.role)
+        copy_tokenizer(self.adapter.where, folder)
 
     def report(self) -> dict[str, Any]:
         kept = {"kept": round(self.kept, 4)} if self._asked else {}
