@@ -49,7 +49,7 @@ class DcpSource:
 
     def describe(self) -> str:
         files = {box.file for tensor in self._files.tensors.values() for box in tensor.boxes}
-        return f"{self.kind}, {len(files)} files"
+        return f"{self.kind}, {len(files)} file{'s' if len(files) != 1 else ''}"
 
 
 def huggingface_beside(folder: Path) -> Path | None:
