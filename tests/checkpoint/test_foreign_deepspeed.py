@@ -74,6 +74,16 @@ def test_vectors_of_another_length_are_named(runs, tmp_path):
     assert "values, its parameters take" in refusal(runs / "zero3_tied", tmp_path / "out")
 
 
+@pytest.mark.parametrize("said", [{"partition_count": 0}, {"partition_count": "two"}, {"zero_stage": None}])
+def test_files_that_say_nonsense_are_told(tmp_path, said):
+    state = {"zero_stage": 3, "partition_count": 1, "fp32_flat_groups": []} | said
+    model = {"param_shapes": [{"a": (2, 2)}], "module": {}, "buffer_names": []}
+    (tmp_path / STEP).mkdir()
+    torch.save({"optimizer_state_dict": state}, tmp_path / STEP / "zero_pp_rank_0_mp_rank_00_optim_states.pt")
+    torch.save(model, tmp_path / STEP / "zero_pp_rank_0_mp_rank_00_model_states.pt")
+    assert "of a form that is not known" in refusal(tmp_path / STEP, tmp_path / "out")
+
+
 def test_latest_that_names_nothing(runs, tmp_path):
     (runs / "zero3_tied" / "latest").write_text("global_step9")
     assert "names 'global_step9', which holds no files" in refusal(runs / "zero3_tied", tmp_path / "out")

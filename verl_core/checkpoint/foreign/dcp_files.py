@@ -53,7 +53,9 @@ class DcpFiles:
         try:
             metadata = load(path.read_bytes(), _ALLOWED, str(path))
             self.tensors = _tensors(metadata)
-        except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
+        except UserError:
+            raise
+        except Exception as error:  # metadata that says nonsense raises any type
             raise UserError(f"{path} cannot be read: {type(error).__name__} {error}", "copy it there again") from error
         self._opened = lru_cache(maxsize=_OPEN)(self._open)
 

@@ -67,12 +67,14 @@ class DeepSpeedSource:
         return self._named[name].rows(start, stop)
 
     def faults(self) -> list[str]:
-        if found := self._files.faults():
-            return found
         try:
+            if found := self._files.faults():
+                return found
             return self._trained[1] if self._named else ["it holds no parameter"]
-        except (KeyError, TypeError, AttributeError, ValueError, IndexError) as error:
-            return [f"its partitions are of a form that is not known: {type(error).__name__} {error}"]
+        except UserError:
+            raise
+        except Exception as error:  # files that say nonsense raise any type
+            return [f"its files are of a form that is not known: {type(error).__name__} {error}"]
 
     def describe(self) -> str:
         return f"{self.kind}-{self._files.stage}, {self._files.ranks} ranks"
