@@ -1,9 +1,8 @@
 """Tiny real models and their engine states, and a way to run a function on two gloo ranks."""
 
-import os
-import socket
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import torch
 import torch.distributed as dist
@@ -71,16 +70,14 @@ def sharded(state: EngineState) -> EngineState:
 def on_ranks(count: int, function: Callable[..., None], *arguments) -> None:
     """Runs `function(*arguments)` on `count` gloo ranks in forked processes (fresh ones would import torch for longer
     than the tests take); the first exception is raised here."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    mp.start_processes(_rank, (count, port, function, arguments), nprocs=count, start_method="fork")
+    with TemporaryDirectory() as folder:  # they meet at a file: a port that is free now may be taken by then
+        meeting = f"{folder}/ranks"
+        mp.start_processes(_rank, (count, meeting, function, arguments), nprocs=count, start_method="fork")
 
 
-def _rank(rank: int, count: int, port: int, function: Callable[..., None], arguments: tuple) -> None:
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(count)}
+def _rank(rank: int, count: int, meeting: str, function: Callable[..., None], arguments: tuple) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=count)
     try:
         function(*arguments)
     finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import multiprocessing
 import operator
-import socket
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
@@ -51,19 +50,16 @@ def run_steps(share, folder: Path, options, loss, steps: int, start: EngineState
     }
 
 
-def join_group(rank: int, port: int) -> None:
+def join_group(rank: int, meeting: str) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
 
 
 @pytest.fixture(scope="module")
-def two_ranks():
+def two_ranks(tmp_path_factory):
     """Runs `run_steps` on two ranks, each with its own share, and returns both results."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    ranks = [ProcessPoolExecutor(1, context, join_group, (rank, port)) for rank in range(2)]
+    context, meeting = multiprocessing.get_context("spawn"), str(tmp_path_factory.mktemp("meeting") / "ranks")
+    ranks = [ProcessPoolExecutor(1, context, join_group, (rank, meeting)) for rank in range(2)]
     yield lambda shares, *arguments: [
         future.result()
         for future in [rank.submit(run_steps, share, *arguments) for rank, share in zip(ranks, shares, strict=True)]

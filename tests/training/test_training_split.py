@@ -4,7 +4,6 @@ on one rank or two, whoever gets which sequence; sequences without produced toke
 from __future__ import annotations
 
 import multiprocessing
-import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
@@ -47,18 +46,15 @@ def gradient(folder: Path, batch: Batch, share: list[int], micro: MicroBatching,
     return metrics, {name: 10 * value for name, value in whole.items() if name.startswith("exp_avg/")}
 
 
-def join_group(rank: int, port: int) -> None:
+def join_group(rank: int, meeting: str) -> None:
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    dist.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
 
 
 @pytest.fixture(scope="module")
-def two_ranks() -> Iterator[Callable]:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    context = multiprocessing.get_context("spawn")
-    ranks = [ProcessPoolExecutor(1, context, join_group, (rank, port)) for rank in range(2)]
+def two_ranks(tmp_path_factory) -> Iterator[Callable]:
+    context, meeting = multiprocessing.get_context("spawn"), str(tmp_path_factory.mktemp("meeting") / "ranks")
+    ranks = [ProcessPoolExecutor(1, context, join_group, (rank, meeting)) for rank in range(2)]
 
     def run(folder: Path, batch: Batch, shares: list[list[int]], *rest):
         calls = [rank.submit(gradient, folder, batch, share, *rest) for rank, share in zip(ranks, shares, strict=True)]

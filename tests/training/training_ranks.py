@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
-import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -78,27 +78,25 @@ def whole(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor.full_tensor() if isinstance(tensor, DTensor) else tensor).cpu().clone()
 
 
-def _join(rank: int, count: int, port: int, device: str) -> None:
+def _join(rank: int, count: int, meeting: str, device: str) -> None:
     torch.set_num_threads(1)
     platform = current(device, local_rank=rank)
     platform.set_device()
-    address = f"tcp://127.0.0.1:{port}"
-    dist.init_process_group(platform.comm_backend, init_method=address, rank=rank, world_size=count)
+    dist.init_process_group(platform.comm_backend, init_method=f"file://{meeting}", rank=rank, world_size=count)
 
 
 @contextmanager
 def running(count: int, device: str = "cpu") -> Iterator[Callable[..., list[Any]]]:
     """Gives `call(function, first arguments of each rank, *other arguments)`, which returns results by rank."""
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
     spawn = multiprocessing.get_context("spawn")
-    ranks = [ProcessPoolExecutor(1, spawn, _join, (rank, count, port, device)) for rank in range(count)]
+    with TemporaryDirectory() as folder:  # they meet at a file: a port that is free now may be taken by then
+        meeting = f"{folder}/ranks"
+        ranks = [ProcessPoolExecutor(1, spawn, _join, (rank, count, meeting, device)) for rank in range(count)]
 
-    def call(function: Callable[..., Any], own: list[Any], *arguments: Any) -> list[Any]:
-        waiting = [rank.submit(function, first, *arguments) for rank, first in zip(ranks, own, strict=True)]
-        return [future.result() for future in waiting]
+        def call(function: Callable[..., Any], own: list[Any], *arguments: Any) -> list[Any]:
+            waiting = [rank.submit(function, first, *arguments) for rank, first in zip(ranks, own, strict=True)]
+            return [future.result() for future in waiting]
 
-    yield call
-    for rank in ranks:
-        rank.shutdown()
+        yield call
+        for rank in ranks:
+            rank.shutdown()
