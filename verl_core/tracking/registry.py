@@ -193,7 +193,11 @@ SECTIONS: dict[str, tuple[Metric, ...]] = {
         Metric("timing_s/ref", "s", "log-probs of the reference"),
         Metric("timing_s/values", "s", "values of the critic"),
         Metric("timing_s/teacher", "s", "log-probs of the teachers"),
-        Metric("timing_s/reward_model", "s", "scores of reward.reward_model; log-probs of prime's reward model and of its reference"),
+        Metric(
+            "timing_s/reward_model",
+            "s",
+            "scores of reward.reward_model; log-probs of prime's reward model and of its reference",
+        ),
         Metric("timing_s/adv", "s", "advantages"),
         Metric("timing_s/update_{actor,critic,reward_model}", "s", "optimizer steps"),
         Metric("timing_s/update_weights", "s", "new weights to the rollout engine"),
