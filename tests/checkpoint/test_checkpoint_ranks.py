@@ -51,7 +51,7 @@ def read_on_two(root: Path) -> None:
 
 
 def fill_disk_on_two(folder: Path) -> None:
-    with pytest.raises(RunError, match=r"(bytes are missing|File too large)"):
+    with pytest.raises(RunError, match=r"could not write .*(No space left|File too large)"):
         save_role(folder / "actor", sharded(EngineState({"big": torch.zeros(1024, 1024)})))
 
 

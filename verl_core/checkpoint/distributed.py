@@ -2,7 +2,6 @@
 for the rest. The folder does not depend on the number of ranks or on how tensors were sharded."""
 
 import json
-import shutil
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from verl_core.checkpoint.adapter import check_adapter, gathered, write_adapter
 from verl_core.checkpoint.manifest import write_text_durably
 from verl_core.checkpoint.shards import Shards
 from verl_core.checkpoint.staging import HostCopies, StagedFile, Stager
-from verl_core.checkpoint.store import NO_SPACE
+from verl_core.checkpoint.store import NO_SPACE, DiskFull
 from verl_core.config.errors import RunError, UserError
 from verl_core.training.protocol import EngineState
 
@@ -45,16 +44,15 @@ def share_bytes(state: EngineState) -> int:
 
 @dataclass(frozen=True)
 class StagedRole:
-    """What one rank has to write of a role. `whole_bytes`: of the role's tensors over all ranks."""
+    """What one rank has to write of a role."""
 
     folder: Path
     files: list[StagedFile]
-    whole_bytes: int
     engine: str | None  # text of engine.json, on the first rank
     adapter: tuple[Mapping[str, Any], dict[str, Tensor]] | None  # peft's configuration and tensors, there too
 
     def write(self) -> None:
-        """Needs no other rank. Raises RunError, on a full disk with the number of bytes missing."""
+        """Needs no other rank. Raises RunError, on a full disk DiskFull."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             for file in self.files:
@@ -64,7 +62,8 @@ class StagedRole:
             if self.engine is not None:
                 write_text_durably(self.folder / ENGINE, self.engine)
         except OSError as error:
-            raise _write_error(self.folder, self.whole_bytes, error) from error
+            kind = DiskFull if error.errno in NO_SPACE else RunError
+            raise kind(f"could not write {self.folder}: {error.strerror or error}") from error
 
 
 def stage_role(
@@ -98,7 +97,6 @@ def stage_role(
     return StagedRole(
         folder,
         files,
-        state_bytes(state),
         json.dumps(engine, indent=1) + "\n" if first else None,
         (state.adapter, weights) if first and state.adapter else None,
     )
@@ -136,19 +134,6 @@ def load_role(folder: Path | str, like: EngineState, group: dist.ProcessGroup | 
             reader = HuggingFaceStorageReader(str(shards.folder))
             _quietly(dcp.load, tensors, storage_reader=reader, process_group=group)
     return EngineState(weights, optimizer, engine["scalars"], like.adapter)
-
-
-def _write_error(folder: Path, whole_bytes: int, error: OSError) -> RunError:
-    """What a person is told when `whole_bytes` cannot be written below `folder`."""
-    if error.errno not in NO_SPACE:
-        return RunError(f"could not write {folder}: {error.strerror or error}")
-    written = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    missing = max(1, whole_bytes - written - shutil.disk_usage(folder).free)
-    return RunError(
-        f"the disk of {folder} is full: {missing:,} of {whole_bytes:,} bytes are missing; "
-        "earlier checkpoints are intact",
-        "free some space, then go on with --resume",
-    )
 
 
 def _shared(tensors: Mapping[str, Tensor]) -> dict[str, list[str]]:

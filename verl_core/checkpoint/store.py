@@ -39,6 +39,10 @@ _DISK = (
 )  # other OSErrors of a save, e.g. a lost connection, are not ours
 
 
+class DiskFull(RunError):
+    """A rank has met a full disk. How much is missing says the process that has the whole checkpoint in view."""
+
+
 class CheckpointStore:
     """Checkpoints under `folder` (a run's `checkpoints/`), of which those stay that `keep` says: a number of the
     newest, or a `Retention` (None: all).
@@ -82,8 +86,8 @@ class CheckpointStore:
     def begin(self, step: int, need_bytes: int | None = None) -> Path:
         """A new folder to write the checkpoint of `step` into; nothing sees it before `commit`.
 
-        `need_bytes` is the size to come (`state_bytes` of every role); None: that of the newest checkpoint. Raises
-        RunError when the disk has less than that, or when the folder cannot be made.
+        `need_bytes` is the size to come (`state_bytes` of every role); None: not known. Raises RunError when the disk
+        has less than that, or less than the newest checkpoint has, or when the folder cannot be made.
         """
         if not self._recovered:
             self.recover()
@@ -148,7 +152,7 @@ class CheckpointStore:
         try:
             yield
         except BaseException as error:
-            if isinstance(error, OSError) and error.errno in _DISK:
+            if isinstance(error, DiskFull) or (isinstance(error, OSError) and error.errno in _DISK):
                 raise self._failed(step, error, need_bytes) from error
             self.abort(step)
             raise
@@ -164,11 +168,11 @@ class CheckpointStore:
             passing_over.add(newest)
         return None
 
-    def _failed(self, step: int, error: OSError, need_bytes: int | None = None) -> RunError:
+    def _failed(self, step: int, error: OSError | DiskFull, need_bytes: int | None = None) -> RunError:
         """Clears the failed save up and words its error; on a full disk with the number of bytes missing."""
         written = sum(path.stat().st_size for path in self._open[step].rglob("*") if path.is_file())
         self.abort(step)
-        if error.errno not in NO_SPACE:
+        if isinstance(error, OSError) and error.errno not in NO_SPACE:
             return RunError(f"checkpoint of step {step}: cannot write in {self.folder}: {error.strerror}")
         free = shutil.disk_usage(self.folder).free
         missing = max(1, self._expected(need_bytes, at_least=written + 1) - free)
@@ -179,8 +183,9 @@ class CheckpointStore:
         )
 
     def _expected(self, need_bytes: int | None, at_least: int = 0) -> int:
+        # `need_bytes` is of tensors; the newest checkpoint also has all else.
         newest = max((manifest.total_bytes for _, manifest in survey(self.folder)[0][-1:]), default=0)
-        return max(at_least, newest if need_bytes is None else need_bytes)
+        return max(at_least, newest, need_bytes or 0)
 
     def _point_to(self, target: Path) -> None:
         try:
