@@ -22,8 +22,9 @@ from verl_core.checkpoint.adapter import check_adapter, gathered, write_adapter
 from verl_core.checkpoint.manifest import write_text_durably
 from verl_core.checkpoint.shards import Shards
 from verl_core.checkpoint.staging import HostCopies, StagedFile, Stager
-from verl_core.checkpoint.store import NO_SPACE, DiskFull
+from verl_core.checkpoint.store import DiskFull
 from verl_core.config.errors import RunError, UserError
+from verl_core.config.process import NO_SPACE
 from verl_core.training.protocol import EngineState
 
 ENGINE = "engine.json"

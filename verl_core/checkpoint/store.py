@@ -24,13 +24,13 @@ from verl_core.checkpoint.manifest import (
 )
 from verl_core.checkpoint.retention import Retention
 from verl_core.config.errors import RunError
+from verl_core.config.process import NO_SPACE
 
 log = logging.getLogger(__name__)
 
 LATEST = "latest"
 _UNFINISHED = re.compile(r"\.tmp-(global_step_\d+)-(.+)-(\d+)-[0-9a-f]{8}")  # step, host, process id
 _TRASH = re.compile(r"\.trash-global_step_\d+-[0-9a-f]{8}")
-NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _DISK = (
     *NO_SPACE,
     errno.EFBIG,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from verl_core.checkpoint.manifest import fsync
 from verl_core.config.errors import RunError, UserError
+from verl_core.config.process import NO_SPACE
 
 
 def check_target(out: Path) -> None:
@@ -27,7 +28,7 @@ def check_target(out: Path) -> None:
 def new_folder(out: Path, need_bytes: int) -> Iterator[Path]:
     """An empty folder beside `out` to write into, that is moved there on success and removed on failure.
 
-    Raises RunError when the disk has less room than `need_bytes`, or fails.
+    Raises RunError when the disk has less room than `need_bytes`, fails, or is full: with the number of bytes missing.
     """
     temporary = out.with_name(f".{out.name}.partial")
     try:
@@ -41,10 +42,13 @@ def new_folder(out: Path, need_bytes: int) -> Iterator[Path]:
         temporary.rename(out)
         fsync(out.parent)
     except OSError as error:
+        written = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
         shutil.rmtree(temporary, ignore_errors=True)
-        raise RunError(
-            f"cannot write {out}: {error.strerror or error}", "free some space or choose another --out"
-        ) from error
+        why = error.strerror or str(error)
+        if error.errno in NO_SPACE:
+            missing = max(1, max(need_bytes, written + 1) - shutil.disk_usage(out.parent).free)
+            why = f"its disk is full, {missing:,} bytes are missing"
+        raise RunError(f"cannot write {out}: {why}", "free some space or choose another --out") from error
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
