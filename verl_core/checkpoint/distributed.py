@@ -19,12 +19,11 @@ from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from verl_core.checkpoint.adapter import check_adapter, gathered, write_adapter
+from verl_core.checkpoint.disk import writing_to
 from verl_core.checkpoint.manifest import write_text_durably
 from verl_core.checkpoint.shards import Shards
 from verl_core.checkpoint.staging import HostCopies, StagedFile, Stager
-from verl_core.checkpoint.store import DiskFull
-from verl_core.config.errors import RunError, UserError
-from verl_core.config.process import NO_SPACE
+from verl_core.config.errors import UserError
 from verl_core.training.protocol import EngineState
 
 ENGINE = "engine.json"
@@ -54,7 +53,7 @@ class StagedRole:
 
     def write(self) -> None:
         """Needs no other rank. Raises RunError, on a full disk DiskFull."""
-        try:
+        with writing_to(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             for file in self.files:
                 file.write()
@@ -62,9 +61,6 @@ class StagedRole:
                 write_adapter(self.folder / "weights", *self.adapter)
             if self.engine is not None:
                 write_text_durably(self.folder / ENGINE, self.engine)
-        except OSError as error:
-            kind = DiskFull if error.errno in NO_SPACE else RunError
-            raise kind(f"could not write {self.folder}: {error.strerror or error}") from error
 
 
 def stage_role(

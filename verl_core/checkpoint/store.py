@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
 
+from verl_core.checkpoint.disk import DiskFull
 from verl_core.checkpoint.find import EVERYTHING, is_whole, newest_whole
 from verl_core.checkpoint.inspect import survey
 from verl_core.checkpoint.manifest import (
@@ -37,10 +38,6 @@ _DISK = (
     errno.EROFS,
     errno.EIO,
 )  # other OSErrors of a save, e.g. a lost connection, are not ours
-
-
-class DiskFull(RunError):
-    """A rank has met a full disk. How much is missing says the process that has the whole checkpoint in view."""
 
 
 class CheckpointStore:

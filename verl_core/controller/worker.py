@@ -17,6 +17,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from verl_core.algorithms.loss import Loss, Need, Totals
 from verl_core.batch import Batch
+from verl_core.checkpoint.disk import writing_to
 from verl_core.checkpoint.distributed import load_role, save_role, state_bytes
 from verl_core.checkpoint.huggingface import save_huggingface_files
 from verl_core.checkpoint.reference import REFERENCE, load_reference, save_reference
@@ -314,13 +315,14 @@ class Worker:
 
     def _save_huggingface_files(self, folder: Path, config: PreTrainedConfig) -> None:
         """What makes a role's weights a model."""
-        save_huggingface_files(
-            folder,
-            self.model_folder,
-            config=config,
-            tokenizer=load_tokenizer(self.config.model, self.model_folder),
-            code=self.config.model.trust_remote_code,
-        )
+        with writing_to(folder):
+            save_huggingface_files(
+                folder,
+                self.model_folder,
+                config=config,
+                tokenizer=load_tokenizer(self.config.model, self.model_folder),
+                code=self.config.model.trust_remote_code,
+            )
 
     def load(self, role: str, folder: str) -> None:
         with self.phases.phase(CHECKPOINT), self._resident(role, with_optimizer=True) as engine:
