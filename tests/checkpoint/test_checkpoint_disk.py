@@ -10,9 +10,8 @@ from verl_core.config.errors import RunError
 from verl_core.models.builtin import build_tokenizer
 
 
-def test_a_full_disk_under_the_tokenizer_which_has_no_error_of_its_own_for_it(small_disk, tmp_path):
-    filler = tmp_path / "disk" / "filler"
-    filler.write_bytes(bytes(small_disk.size - 8192))
+def test_a_full_disk_under_the_tokenizer_which_has_no_error_of_its_own_for_it(small_disk):
+    small_disk.fill(left=8192)
     small_disk.limit(1000)
     says = r"could not write .*actor: (No space left on device|File too large)"
     with pytest.raises(RunError, match=says) as refused, writing_to(small_disk.folder / "actor"):

@@ -247,18 +247,18 @@ def test_too_little_space_is_refused_before_writing(tmp_path):
     assert names(tmp_path) == {"global_step_1", "latest"}
 
 
-def test_disk_full_while_tensors_are_written(small_disk, tmp_path):
+def test_disk_full_while_tensors_are_written(small_disk):
     store = CheckpointStore(small_disk.folder, keep=1)
     with store.saving(1) as folder:
         save_role(folder / "actor", EngineState({"weight": torch.ones(100_000)}))
     small_disk.limit(500_000)
     with pytest.raises(RunError) as error, store.saving(2, need_bytes=600_000) as folder:
-        (filler := tmp_path / "disk" / "filler").write_bytes(bytes(200_000))  # by others, after space was looked for
+        small_disk.fill(left=450_000)  # by others, after space was looked for
         save_role(folder / "actor", EngineState({"weight": torch.ones(150_000)}))
-    filler.unlink()
+    small_disk.free()
     assert names(store.folder) == {"global_step_1", "latest"}
     assert store.latest() == store.folder / "global_step_1"
-    if small_disk.is_tmpfs:  # 0.6 MB beside 0.4 MB and 0.2 MB on 1 MiB
+    if small_disk.is_tmpfs:  # 0.6 MB beside 0.45 MB that are free
         assert "checkpoint of step 2: the disk of" in error.value.message
         missing = int(error.value.message.split("is full, ")[1].split(" bytes are missing")[0].replace(",", ""))
         assert 140_000 < missing < 180_000
