@@ -1,5 +1,6 @@
 """How processes end: exit codes, the two lines, JSON, tracebacks."""
 
+import gc
 import json
 import os
 import subprocess
@@ -143,3 +144,10 @@ def test_ctrl_c_during_the_start_of_a_job_waits_and_is_one_word():
     done = subprocess.run([sys.executable, "-c", start, job], capture_output=True, text=True, env=env)
     assert done.returncode == 130 and done.stderr.splitlines()[-1] == "interrupted"
     assert "Traceback" not in done.stderr
+
+
+def test_garbage_is_looked_for_seldom_until_what_is_needed_is_imported():
+    body = "import gc; from verl_core.config.garbage import look_as_usual; a = gc.get_threshold(); look_as_usual(); "
+    body += "print(a, gc.get_threshold(), gc.get_freeze_count() > 0)"
+    usual = gc.get_threshold()
+    assert run(body).stdout.strip() == f"{(20_000, *usual[1:])} {usual} True"

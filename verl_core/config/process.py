@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from verl_core.config import garbage
 from verl_core.config.errors import MachineError, RlxError, RunError
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
@@ -29,6 +30,7 @@ def run_job(main: Callable[[list[str]], int | None]) -> NoReturn:
     object on stdout.
     """
     argv = sys.argv[1:]
+    garbage.look_seldom()
     _open_standard_streams()
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # `rlx` blocks it when it becomes the job
@@ -44,6 +46,7 @@ def run_job(main: Callable[[list[str]], int | None]) -> NoReturn:
         told = _known(error)
         code = fail(told, argv) if told else _unforeseen(error, argv)
     _reader_left()  # else the interpreter's own last flush could fail
+    garbage.look_no_more()
     sys.exit(code)
 
 

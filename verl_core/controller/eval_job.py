@@ -18,6 +18,7 @@ from itertools import batched
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from verl_core.config import garbage
 from verl_core.config.effective import effective, uses_rollout
 from verl_core.config.errors import UserError
 from verl_core.config.model_roles import teachers, trains_process_rewards
@@ -39,6 +40,7 @@ def main(argv: list[str]) -> int:
 
         from verl_core.controller.eval_source import find
 
+        garbage.look_as_usual()
         hf_logging.disable_progress_bar()
         configs = [_generation_only(load(path), args.data) for path in args.config]
         seed = configs[0].trainer.seed if args.seed is None else args.seed

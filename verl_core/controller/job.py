@@ -20,6 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress as Bar
 
+from verl_core.config import garbage
 from verl_core.config.effective import effective, learner, uses_rollout
 from verl_core.config.errors import EnvError, RlxError, RunError, UserError
 from verl_core.config.model_roles import REWARD_MODEL_PATH, frozen_paths
@@ -173,6 +174,7 @@ async def _train(
     from verl_core.controller.run import Run
     from verl_core.controller.trainer import train
 
+    garbage.look_as_usual()
     async with AsyncExitStack() as stack:
         run = Run(config, records, model_folder, args.resume, args.json, stop)
         code, reason = 70, "failed: internal error"

@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
+from verl_core.config import garbage
 from verl_core.config.errors import EnvError, UserError
 from verl_core.rollout.child.errors import to_wire
 from verl_core.rollout.child.flat import pack_completions, pack_parts, unpack_requests
@@ -160,8 +161,10 @@ def _make(factory: str, options: dict[str, Any]) -> Any:
     Raises EnvError when the interpreter lacks a package that it needs, UserError when there is no such function.
     """
     module, _, function = factory.partition(":")
+    garbage.look_seldom()
     try:
         make = getattr(importlib.import_module(module), function, None)
+        garbage.look_as_usual()
         if make is None:
             raise UserError(f"{module} has no function {function!r} that makes a rollout engine")
         return make(**options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from verl_core.config import garbage
 from verl_core.config.errors import MachineError, RlxError, UserError
 from verl_core.rollout.vllm.machine import check_head_size, check_memory, check_package, set_variables
 from verl_core.rollout.vllm.options import VllmOptions
@@ -26,8 +27,10 @@ def make(**options: Any) -> VllmEngine:
     check_memory(settings)
     set_variables(settings)
     check_head_size(settings)
+    garbage.look_seldom()
     from verl_core.rollout.vllm.engine import VllmEngine
 
+    garbage.look_as_usual()
     try:
         return VllmEngine(settings)
     except RlxError:
