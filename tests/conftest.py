@@ -1,5 +1,6 @@
 """Fixtures that several packages' tests share."""
 
+import gc
 import os
 import signal
 import subprocess
@@ -17,8 +18,16 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Ray reads this when it is imported: without it, it starts workers through the `uv run` that started the tests.
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 
+# Until all tests are collected: what is imported until then stays, and looking for garbage in it takes as long as it.
+gc.disable()
+
 ROOT = Path(__file__).resolve().parents[1]
 Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
