@@ -40,6 +40,9 @@ def checkpointed_run(tmp_path) -> Path:
         (["merge", "run", "--out", "new", "--shard-size", "big"], "--shard-size big is no size"),
         (["merge", "run", "--out", "new", "--shard-size", "0MB"], "--shard-size 0MB is no size"),
         (["merge", "run", "--out", "new", "--reverse", "--dtype", "bf16"], "--reverse copies a model as it is"),
+        (["merge", "run", "--out", "full", "--push", "a/b"], "rlx merge full --push a/b"),
+        (["merge", "run", "--out", "new", "--revision", "v1"], "there is no --push"),
+        (["merge", "run", "--out", "new", "--push", ""], "--push is empty"),
         (["eval", "./nowhere", "smoke"], "./nowhere"),
         (["eval", "a/b/c", "smoke"], "a/b/c"),
         (["eval", "full"], "needs a profile"),
@@ -64,7 +67,7 @@ def test_dry_runs_say_the_launch_line_without_an_environment(rlx, no_environment
         (["prepare", "gsm8k", "--limit", "3"], "verl_core.data.prepare.job gsm8k --limit 3"),
         (
             ["merge", "run", "--out", "new", "--dtype", "bf16"],
-            "verl_core.checkpoint.merge_job run --out new --dtype bf16 --role actor --lora fold",
+            "verl_core.checkpoint.merge_job run --out new --dtype bf16",
         ),
         (
             [
@@ -80,18 +83,28 @@ def test_dry_runs_say_the_launch_line_without_an_environment(rlx, no_environment
                 "1.5GiB",
                 "--dry-run",
             ],
-            "verl_core.checkpoint.merge_job verl --out new --dtype keep --role actor --lora fold --base a/b "
-            "--lora_alpha 8.0 --max_file_bytes 1610612736",
+            "verl_core.checkpoint.merge_job verl --out new --base a/b --lora_alpha 8.0 --max_file_bytes 1610612736",
         ),
         (
-            ["merge", "model", "--out", "new", "--reverse"],
-            "verl_core.checkpoint.reverse_job model --out new --role actor",
+            ["merge", "model", "--out", "new", "--reverse", "--role", "critic"],
+            "verl_core.checkpoint.reverse_job model --out new --role critic",
         ),
+        (
+            ["merge", "run", "--out", "new", "--push", "a/b", "--revision", "v1", "--private"],
+            "verl_core.checkpoint.merge_job run --out new --push a/b --revision v1 --private",
+        ),
+        (["merge", "model", "--push", "a/b", "--public"], "verl_core.checkpoint.push_job model --push a/b --public"),
     ):
         done = rlx(*words, "--dry-run", env=no_environment)
         assert (done.returncode, done.stdout.splitlines()[-1]) == (0, f"{folder}/bin/python -P -m {job}")
         assert "is not there yet" in done.stderr
     assert not (tmp_path / "envs").exists() and not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("words", [["merge", "run"], ["merge", "run", "--push", "a/b", "--dtype", "bf16"]])
+def test_a_merge_needs_a_folder_to_write(rlx, no_environment, checkpointed_run, words):
+    done = rlx(*words, env=no_environment)
+    assert done.returncode == 2 and "--out" in done.stderr
 
 
 @pytest.mark.parametrize("words", [["prepare", "gsm8k"], ["merge", "run", "--out", "new"]])

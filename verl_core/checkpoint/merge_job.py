@@ -7,17 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from verl_core.checkpoint.merge import check_contents, merge, plan_merge
+from verl_core.checkpoint.merge_card import origin_of
+from verl_core.checkpoint.merge_options import ROLES, add_push, job_parser, push_target
+from verl_core.checkpoint.merge_push import check_push, push
 from verl_core.checkpoint.merge_verify import default_verify
 from verl_core.checkpoint.progress_bar import byte_bar
 from verl_core.checkpoint.safetensors_stream import MAX_FILE_BYTES
 from verl_core.config.process import run_job
 
-ROLES = ["actor", "critic", "reward_model"]
-
 
 def main(arguments: list[str]) -> int:
     """Merges and says what was written, on stdout; the progress bar is on stderr."""
     options = _parser().parse_args(arguments)
+    to = check_push(push_target(options)) if options.push else None
     plan = plan_merge(
         options.source,
         options.out,
@@ -29,6 +31,7 @@ def main(arguments: list[str]) -> int:
         options.allow_unchanged,
         options.trust_remote_code,
     )
+    origin = origin_of(plan.checkpoint, plan.step, options.base, plan.extra.get("source"))
     how = options.verify or default_verify(plan.content)
     if not options.dry_run:
         with byte_bar() as bar:
@@ -38,14 +41,19 @@ def main(arguments: list[str]) -> int:
             writing = bar.add_task("writing", total=plan.bytes)
             merge(plan, lambda done: bar.advance(writing, done), options.max_file_bytes, how)
     report = plan.report() | {"verify": how}
-    if options.json:
-        print(json.dumps(report))
-    else:
+    if not options.json:
         verb = "would write" if options.dry_run else "wrote"
         print(
             f"{verb} {report['out']}: {_origin(report)}, {report['tensors']} tensors, "
             f"{report['bytes']:,} bytes, {report['dtype']}" + _of_adapter(report)
         )
+    if to is not None:
+        pushed = to.report() if options.dry_run else push(plan.out, to, origin)
+        report["push"] = pushed
+        if not options.json:
+            print(f"would push it to {to}" if options.dry_run else f"pushed it to {to}: {pushed['url']}")
+    if options.json:
+        print(json.dumps(report))
     return 0
 
 
@@ -62,8 +70,8 @@ def _of_adapter(report: dict[str, Any]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rlx merge", description="Make a Hugging Face folder from a checkpoint.")
-    parser.add_argument("source", type=Path, help="run directory, checkpoints folder, global_step_N, or foreign")
+    about = "Make a Hugging Face folder from a checkpoint."
+    parser = job_parser("rlx merge", about, "run directory, checkpoints folder, global_step_N, or foreign")
     parser.add_argument("--out", type=Path, required=True, help="folder to make; must not hold anything")
     parser.add_argument("--dtype", choices=["keep", "bf16", "fp32"], default="keep", help="dtype of the weights")
     parser.add_argument("--role", choices=ROLES, default="actor", help="which model of the run")
@@ -74,9 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--verify", choices=["none", "tensors", "logits"], help="how to compare with the source")
     parser.add_argument("--allow_unchanged", action="store_true", help="take a model that equals its base")
     parser.add_argument("--trust_remote_code", action="store_true", help="run model code in a foreign checkpoint")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")
-    parser.add_argument("--dry-run", action="store_true", help="check everything, write nothing")
+    add_push(parser)
     return parser
 
 

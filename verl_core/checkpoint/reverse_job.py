@@ -5,7 +5,7 @@ import json
 import sys
 from pathlib import Path
 
-from verl_core.checkpoint.merge_job import ROLES
+from verl_core.checkpoint.merge_options import ROLES, job_parser
 from verl_core.checkpoint.progress_bar import byte_bar
 from verl_core.checkpoint.reverse import plan_reverse, reverse
 from verl_core.config.process import run_job
@@ -32,14 +32,11 @@ def main(arguments: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="rlx merge --reverse", description="Make a checkpoint of a model's folder.")
-    parser.add_argument("source", type=Path, help="Hugging Face folder with config.json and safetensors weights")
+    about = "Make a checkpoint of a model's folder."
+    parser = job_parser("rlx merge --reverse", about, "Hugging Face folder with config.json and safetensors weights")
     parser.add_argument("--out", type=Path, required=True, help="folder to make; must not hold anything")
     parser.add_argument("--role", choices=ROLES, default="actor", help="which model of a run it is to be")
     parser.add_argument("--trust_remote_code", action="store_true", help="run model code that lies in the folder")
-    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    parser.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")
-    parser.add_argument("--dry-run", action="store_true", help="check everything, write nothing")
     return parser
 
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import typer
 
 from rlx import jobs
-from rlx.arguments import DRY_RUN_OPTION, JSON_OPTION, VERBOSE_OPTION, existing
+from rlx.arguments import DRY_RUN_OPTION, JSON_OPTION, VERBOSE_OPTION, existing, refuse_empty
 from verl_core.config.errors import UserError
 from verl_core.config.files import user_path
 
 JOB = "verl_core.checkpoint.merge_job"
 REVERSE_JOB = "verl_core.checkpoint.reverse_job"
+PUSH_JOB = "verl_core.checkpoint.push_job"
 EXTRAS = ("fsdp",)
 SIGNS = (
     "manifest.json", "global_step*", "checkpoints/global_step_*", "latest*", "*.pt", "actor/*.pt", "critic/*.pt",
@@ -54,7 +55,9 @@ def merge(
         metavar="SOURCE",
         help="A run directory (its newest whole checkpoint), one global_step_N, or a checkpoint of another program.",
     ),
-    out: Path = typer.Option(..., "--out", metavar="DIR", help="Folder to write; must be new or empty."),
+    out: Path | None = typer.Option(
+        None, "--out", metavar="DIR", help="Folder to write; must be new or empty.", show_default=False
+    ),
     dtype: Dtype = typer.Option(Dtype.keep, help="Number format of the written weights."),
     role: Role = typer.Option(Role.actor, help="Whose weights."),
     lora: Lora = typer.Option(
@@ -80,6 +83,16 @@ def merge(
         "--reverse",
         help="SOURCE is a Hugging Face folder; --out becomes a checkpoint of step 0 that starts a run.",
     ),
+    push: str | None = typer.Option(
+        None,
+        metavar="REPO",
+        help="Upload the folder to this repository of the Hugging Face hub, [NAMESPACE/]NAME. Without --out: SOURCE, "
+        "a folder that was merged before.",
+    ),
+    revision: str | None = typer.Option(None, metavar="BRANCH", help="Branch to push to. Default: main."),
+    private: bool | None = typer.Option(
+        None, "--private/--public", help="Who may see a repository that is made. Default: as the hub does it."
+    ),
     allow_unchanged: bool = typer.Option(False, "--allow-unchanged", help="Take a model that equals its base."),
     trust_remote_code: bool = typer.Option(
         False, "--trust-remote-code", help="Run model code that lies in a folder which rlx did not write."
@@ -93,46 +106,44 @@ def merge(
     The folder loads with AutoModelForCausalLM.from_pretrained, and rlx eval and every inference engine take it. A
     critic's, and a reward model's made from pairs, is a token classifier with one output.
 
-    Example: `rlx merge runs/smoke/smoke-1 --out smoke-model`.
+    Example: `rlx merge runs/smoke/smoke-1 --out smoke-model`, and `--push me/smoke-model` to have it on the hub.
     """
-    source, out = existing(source, "SOURCE"), user_path(out, "--out")
-    if not reverse and not _may_hold_one(source):
-        raise UserError(f"{source} holds no checkpoint", "name a run directory or one of its checkpoints/global_step_N")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"--out {out} exists and is not an empty folder", "choose another folder, or empty this one")
-    flags = ["-v"] if verbose else []
-    if reverse:
-        changes = (
-            dtype is not Dtype.keep,
-            lora is not Lora.fold,
-            shard_size,
-            verify,
-            base,
-            lora_alpha,
-            allow_unchanged,
-        )
-        if any(changes):
-            raise UserError(
-                "--reverse copies a model as it is, and takes no option that says how to change or compare it",
-                "leave out all but --out, --role, --trust-remote-code, --json and --dry-run",
-            )
-        words = jobs.options(out=out, role=role.value, trust_remote_code=trust_remote_code, json=as_json)
-        jobs.become(REVERSE_JOB, [str(source), *words, *flags], EXTRAS, dry_run, as_json)
-        return
-    words = jobs.options(
-        out=out,
-        dtype=dtype.value,
-        role=role.value,
-        lora=lora.value,
+    source = existing(source, "SOURCE")
+    refuse_empty(push, "--push")
+    of = jobs.options(role=role if role is not Role.actor else None, trust_remote_code=trust_remote_code)
+    how = jobs.options(
+        dtype=dtype if dtype is not Dtype.keep else None,
+        lora=lora if lora is not Lora.fold else None,
         base=base,
         lora_alpha=lora_alpha,
         max_file_bytes=_bytes(shard_size) if shard_size is not None else None,
-        verify=verify.value if verify else None,
+        verify=verify,
         allow_unchanged=allow_unchanged,
-        trust_remote_code=trust_remote_code,
-        json=as_json,
     )
-    jobs.become(JOB, [str(source), *words, *flags], EXTRAS, dry_run, as_json)
+    where = jobs.options(push=push, revision=revision, private=private, public=private is False)
+    said = jobs.options(json=as_json, verbose=verbose)
+    if where and push is None:
+        raise UserError("--revision and --private say where to push, and there is no --push", "add --push REPO")
+    if out is None:
+        if push is None or of or how or reverse:
+            raise typer.BadParameter("is missing: the folder to write", param_hint="--out")
+        jobs.become(PUSH_JOB, [str(source), *where, *said], EXTRAS, dry_run, as_json)
+        return
+    out = user_path(out, "--out")
+    if not reverse and not _may_hold_one(source):
+        raise UserError(f"{source} holds no checkpoint", "name a run directory or one of its checkpoints/global_step_N")
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        there = f", or push what is there: rlx merge {out} --push {push}" if push else ""
+        raise UserError(
+            f"--out {out} exists and is not an empty folder", f"choose another folder, or empty this one{there}"
+        )
+    if reverse and (how or where):
+        raise UserError(
+            "--reverse copies a model as it is, and takes no option that says how to change, compare or push it",
+            "leave out all but --out, --role, --trust-remote-code, --json and --dry-run",
+        )
+    job = REVERSE_JOB if reverse else JOB
+    jobs.become(job, [str(source), "--out", str(out), *of, *how, *where, *said], EXTRAS, dry_run, as_json)
 
 
 def _may_hold_one(source: Path) -> bool:
