@@ -116,6 +116,13 @@ def test_a_run_that_fails_for_another_reason_keeps_what_was_being_written(saving
         disk.full = True
         await save(saver, 2)
         await saver.close()
-        assert "bytes are missing" in caplog.text
+        assert caplog.text.count("bytes are missing") == 1
+        await save(saver, 3)
+        with pytest.raises(RunError) as raised:
+            await saver.finish()
+        caplog.clear()
+        await save(saver, 3)
+        await saver.close(RunError, raised.value)
+        assert "bytes are missing" not in caplog.text, "what has ended the run is told by it"
 
     assert steps(saving(work)) == {"global_step_1"}

@@ -213,7 +213,7 @@ class Run:
         keep = Retention(c.trainer.max_ckpt_to_keep, best.metric, best.mode)
         store = CheckpointStore(self.run_dir / "checkpoints", keep)
         self.saver = Saver(store, trained, loader, self.buffer, self.flow)
-        stack.push_async_callback(self.saver.close)
+        stack.push_async_exit(self.saver.close)
         resume_step = await self._restore(store, say)
 
         if self.generates:

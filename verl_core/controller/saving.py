@@ -101,12 +101,14 @@ class Saver:
             await asyncio.wait([self._writing])
             self.check()
 
-    async def close(self) -> None:
-        """`finish` for a run that failed for another reason, which is the one to raise."""
+    async def close(self, kind: object = None, failure: BaseException | None = None, trace: object = None) -> None:
+        """`finish` for a run that ends, as an exit of `AsyncExitStack`: its own failure is the one to raise, and told
+        once where a dead rank is the reason of both."""
         try:
             await self.finish()
         except Exception as error:
-            log.warning("%s", error)
+            if str(error) != str(failure):
+                log.warning("%s", error)
 
     async def load(self, folder: Path, progress: Progress) -> list[Slot]:
         """Restores all of it; returns the slots whose generation had been started and must be started again. Of a

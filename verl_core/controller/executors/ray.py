@@ -94,6 +94,11 @@ def translated(error: Exception) -> RlxError:
     return RunError(f"a rank failed: {type(cause).__name__}: {shown}", "train.log has its traceback")
 
 
+def _into_log(data: dict[str, Any], ignore_prefix: bool) -> None:
+    """Takes what Ray's driver would print on stdout when an actor dies, `log_to_driver` or not."""
+    log.info("Ray says: %s", " ".join(data["lines"]))
+
+
 def _knock(address: str) -> None:
     """OSError when nobody listens at host:port; Ray itself would try for more than five minutes."""
     host, _, port = address.rpartition(":")
@@ -167,6 +172,7 @@ class RayExecutor:
                 f"cannot join the Ray cluster at {address}: {text}",
                 "start it from the environment of this job: `rlx env run ... -- ray start`",
             ) from error
+        ray._private.worker.print_to_stdstream = _into_log
         self._started = True
 
     async def _reserve(self, placement: Placement, on_gpu: bool) -> Any:
