@@ -86,3 +86,20 @@ def test_other_micro_batches_after_a_resume_change_nothing(train_here, small):
     assert resumed[:2] == unbroken[:2]
     for name in ("actor/loss", "actor/grad_norm", "critic/score/mean"):
         assert resumed[2][name] == pytest.approx(unbroken[2][name], rel=1e-5, abs=1e-6), name
+
+
+@pytest.mark.slow
+def test_another_executor_other_ranks_and_other_micro_batches_take_over_and_give_back(rlx, train_here, small, tmp_path):
+    """One process, four ranks under Ray, one process."""
+    words = small("smoke", steps=4, trainer__save_freq=1, trainer__test_freq=0, data__val_files="null")
+    unbroken = train_here([*words, "trainer.experiment_name=unbroken"])
+    train_here([*words, "cluster.executor=local"], until=2)
+    others = ["cluster.executor=ray", "cluster.nproc=4", "actor.ppo_micro_batch_size_per_gpu=2"]
+    done = rlx(*words, *others, "trainer.total_training_steps=3", "--resume")
+    assert done.returncode == 0, done.stderr
+    assert [c.manifest.roles for c in inspect(run_dir_of(tmp_path) / "checkpoints")] == [{"actor": n} for n in (1, 1, 4)]
+    resumed = train_here([*words, "cluster.executor=local"], resume=True)
+    assert resumed[:2] == unbroken[:2] and len(resumed) == 4
+    for line, same in zip(resumed, unbroken, strict=True):
+        for name in ("actor/loss", "actor/grad_norm", "critic/score/mean", "response_length/mean"):
+            assert line[name] == pytest.approx(same[name], rel=1e-5, abs=1e-6), name
