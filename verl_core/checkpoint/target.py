@@ -15,11 +15,19 @@ from verl_core.config.process import NO_SPACE
 
 def check_target(out: Path) -> None:
     """Raises UserError for a target that something is in the way of."""
-    if out.is_symlink():
-        raise UserError(f"{out} is a link", "choose another --out, or name the folder that the link is to")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise UserError(f"{out} exists and is not empty", "choose another --out, or remove it")
-    parent = next(path for path in out.absolute().parents if path.exists())
+    if out.name in ("", ".."):
+        raise UserError(f"{out} is not the name of a folder to make", "choose another --out")
+    try:
+        if out.is_symlink():
+            raise UserError(f"{out} is a link", "choose another --out, or name the folder that the link is to")
+        if out.exists() and (not out.is_dir() or any(out.iterdir())):
+            raise UserError(f"{out} exists and is not empty", "choose another --out, or remove it")
+        if out.is_mount():
+            raise UserError(f"{out} is where a disk is mounted, it cannot be replaced", f"--out {out / 'model'}")
+        parent = next(path for path in out.absolute().parents if os.path.lexists(path))
+        _partial(out).exists()  # its name may be too long where that of `out` is not
+    except OSError as error:
+        raise UserError(f"{out} cannot be made: {error.strerror or error}", "choose another --out") from error
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise UserError(f"{out} cannot be made: {parent} is not a folder that can be written", "choose another --out")
 
@@ -30,7 +38,7 @@ def new_folder(out: Path, need_bytes: int) -> Iterator[Path]:
 
     Raises RunError when the disk has less room than `need_bytes`, fails, or is full: with the number of bytes missing.
     """
-    temporary = out.with_name(f".{out.name}.partial")
+    temporary = _partial(out)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
@@ -52,6 +60,10 @@ def new_folder(out: Path, need_bytes: int) -> Iterator[Path]:
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
+
+
+def _partial(out: Path) -> Path:
+    return out.with_name(f".{out.name}.partial")
 
 
 def _check_space(out: Path, need_bytes: int) -> None:

@@ -96,10 +96,8 @@ class VerlFsdp:
             return [f"{told}there are files of world size {', '.join(map(str, sorted(self._sizes)))}"]
         if not self._paths:
             return [f"{CONFIG} says no world size, and there is no model_world_size_W_rank_R.pt"]
-        if missing := [path.name for path in self._paths if not path.is_file()]:
-            return [f"{name} is missing" for name in missing]
-        found = []
-        for path in self._paths:
+        found = [f"{path.name} is missing" for path in self._paths if not path.is_file()]
+        for path in filter(Path.is_file, self._paths):
             try:
                 self._opened[path] = TorchFile(path, DTENSOR)
             except UserError as error:

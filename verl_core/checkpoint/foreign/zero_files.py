@@ -37,7 +37,7 @@ class ZeroFiles:
         self._split_models = False
         self._dtype_prefix = ""
         for path in sorted(folder.iterdir()):
-            if match := _FILE.fullmatch(path.name):
+            if (match := _FILE.fullmatch(path.name)) and path.is_file():
                 self._paths[match[4]][int(match[2] or 0)] = path
                 self._split_models |= int(match[3]) > 0
                 self._dtype_prefix = self._dtype_prefix or match[1]
@@ -67,10 +67,15 @@ class ZeroFiles:
         """Missing, cut and contradicting files."""
         if self._split_models:
             return ["it is split by model parallelism (mp_rank_01 and higher); how is not told"]
-        paths = [*self._paths["model"].values(), *self._paths["optim"].values()]
-        if found := [fault for path in paths if (fault := self._read_fault(path))]:
-            return found
-        return self._missing() or self._contradictions()
+        broken = {
+            path: fault
+            for paths in self._paths.values()
+            for path in paths.values()
+            if (fault := self._read_fault(path))
+        }
+        whole = [rank for rank, path in self._paths["optim"].items() if path not in broken]
+        found = [*broken.values(), *self._missing(min(whole, default=None))]
+        return found or self._contradictions()
 
     def _read_fault(self, path: Path) -> str | None:
         try:
@@ -83,11 +88,13 @@ class ZeroFiles:
         known = isinstance(state, dict) and {"zero_stage", "partition_count"} <= state.keys()
         return None if known else f"{path.name} is of an optimizer without ZeRO"
 
-    def _missing(self) -> list[str]:
+    def _missing(self, told_by: int | None) -> list[str]:
+        """`told_by`: a rank whose optimizer can be read, which says how many there are."""
         model, optimizer = self._paths["model"], self._paths["optim"]
-        if not optimizer:
-            return ["zero_pp_rank_0_mp_rank_00_optim_states.pt is missing, which has the float32 weights"]
-        stage, ranks = self._settings(min(optimizer))
+        if told_by is None:
+            none = "zero_pp_rank_0_mp_rank_00_optim_states.pt is missing, which has the float32 weights"
+            return [] if optimizer else [none]
+        stage, ranks = self._settings(told_by)
         ranked = {rank: f"zero_pp_rank_{rank}_mp_rank_00" for rank in range(ranks)}
         models = ranked if stage == 3 else {0: "mp_rank_00"}
         found = [f"{name}_model_states.pt is missing" for rank, name in models.items() if rank not in model]
@@ -103,6 +110,12 @@ class ZeroFiles:
             f"{path.name} is of stage and ranks {self._settings(rank)}, that of rank 0 of {mine}"
             for rank, path in self._paths["optim"].items()
             if self._settings(rank) != mine
+        ]
+        found += [
+            f"{path.name} is of a rank beyond the {mine[1]} that there are"
+            for paths in self._paths.values()
+            for rank, path in paths.items()
+            if rank >= mine[1] > 0
         ]
         if len(set(steps.values())) > 1:
             found.append("its files are of several steps: " + ", ".join(f"rank {r} of {s}" for r, s in steps.items()))
