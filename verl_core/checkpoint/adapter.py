@@ -13,6 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
+from verl_core.checkpoint.objects import Folder
 from verl_core.config.errors import UserError
 from verl_core.config.schema import ModelConfig
 from verl_core.models.adapter_folder import CONFIG, WEIGHTS, is_adapter, read_config
@@ -39,7 +40,7 @@ def write_adapter(folder: Path, config: Mapping[str, Any], tensors: dict[str, Te
     (folder / CONFIG).write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
-def check_adapter(folder: Path, own: Mapping[str, Any] | None) -> None:
+def check_adapter(folder: Folder, own: Mapping[str, Any] | None) -> None:
     """Raises UserError where the weights in `folder` are not of the kind that is to take them: an adapter with the rank
     and alpha of `own`, or (None) a whole model."""
     saved = read_config(folder) if is_adapter(folder) else None

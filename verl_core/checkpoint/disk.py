@@ -5,8 +5,8 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
+from verl_core.checkpoint.objects import Folder
 from verl_core.config.errors import RunError
 from verl_core.config.process import NO_SPACE
 
@@ -18,7 +18,7 @@ class DiskFull(RunError):
 
 
 @contextmanager
-def writing_to(folder: Path) -> Iterator[None]:
+def writing_to(folder: Folder) -> Iterator[None]:
     """Raises RunError for what the system refuses, DiskFull where that is more space."""
     try:
         yield

@@ -5,7 +5,6 @@ import json
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -13,7 +12,6 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
 from torch.distributed.checkpoint.metadata import TensorStorageMetadata
 from torch.distributed.tensor import DTensor
 from torch.multiprocessing.reductions import StorageWeakRef
@@ -21,7 +19,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from verl_core.checkpoint.adapter import check_adapter, gathered, write_adapter
 from verl_core.checkpoint.disk import writing_to
 from verl_core.checkpoint.manifest import write_text_durably
-from verl_core.checkpoint.shards import Shards
+from verl_core.checkpoint.objects import Folder, folder_of, on_disk
+from verl_core.checkpoint.shards import ShardReader, Shards
 from verl_core.checkpoint.staging import HostCopies, StagedFile, Stager
 from verl_core.config.errors import UserError
 from verl_core.training.protocol import EngineState
@@ -46,7 +45,7 @@ def share_bytes(state: EngineState) -> int:
 class StagedRole:
     """What one rank has to write of a role."""
 
-    folder: Path
+    folder: Folder
     files: list[StagedFile]
     engine: str | None  # text of engine.json, on the first rank
     adapter: tuple[Mapping[str, Any], dict[str, Tensor]] | None  # peft's configuration and tensors, there too
@@ -58,13 +57,14 @@ class StagedRole:
             for file in self.files:
                 file.write()
             if self.adapter is not None:
-                write_adapter(self.folder / "weights", *self.adapter)
+                with on_disk(self.folder / "weights") as weights:
+                    write_adapter(weights, *self.adapter)
             if self.engine is not None:
                 write_text_durably(self.folder / ENGINE, self.engine)
 
 
 def stage_role(
-    folder: Path | str,
+    folder: Folder | str,
     state: EngineState,
     group: dist.ProcessGroup | None = None,
     copies: HostCopies | None = None,
@@ -77,7 +77,7 @@ def stage_role(
     until `write` has returned. Tensors keep dtype and bytes; tensors that share memory (tied embeddings)
     are stored once; an adapter is stored whole, as peft's folder. Keys of `scalars` must be strings.
     """
-    folder, first = Path(folder), _rank(group) == 0
+    folder, first = folder_of(folder), _rank(group) == 0
     weights = gathered(state.weights, keep=first) if state.adapter else {}
     files: list[StagedFile] = []
     for part in ("optimizer",) if state.adapter else ("weights", "optimizer"):
@@ -99,13 +99,13 @@ def stage_role(
     )
 
 
-def save_role(folder: Path | str, state: EngineState, group: dist.ProcessGroup | None = None) -> None:
+def save_role(folder: Folder | str, state: EngineState, group: dist.ProcessGroup | None = None) -> None:
     """Writes `state` below `folder` as `stage_role` describes. Called on all ranks of `group`, of which each returns
     when its own share is on the disk. Raises RunError, as `StagedRole.write`."""
     stage_role(folder, state, group).write()
 
 
-def load_role(folder: Path | str, like: EngineState, group: dist.ProcessGroup | None = None) -> EngineState:
+def load_role(folder: Folder | str, like: EngineState, group: dist.ProcessGroup | None = None) -> EngineState:
     """Reads what `save_role` wrote, on any number of ranks. Called on all ranks of `group`.
 
     The tensors of `like` are filled in place (converted to their dtype) and returned, so that loading needs no second
@@ -113,7 +113,7 @@ def load_role(folder: Path | str, like: EngineState, group: dist.ProcessGroup | 
     UserError, before anything is changed, naming tensors that are missing, unknown, incomplete or of another shape, and
     for another adapter.
     """
-    folder = Path(folder)
+    folder = folder_of(folder)
     engine = _read_engine(folder)
     check_adapter(folder / "weights", like.adapter)
     weights = {name: tensor.detach() for name, tensor in like.weights.items()}
@@ -128,8 +128,7 @@ def load_role(folder: Path | str, like: EngineState, group: dist.ProcessGroup | 
     ]
     for shards, tensors in plans:
         if tensors:
-            reader = HuggingFaceStorageReader(str(shards.folder))
-            _quietly(dcp.load, tensors, storage_reader=reader, process_group=group)
+            _quietly(dcp.load, tensors, storage_reader=ShardReader(shards), process_group=group)
     return EngineState(weights, optimizer, engine["scalars"], like.adapter)
 
 
@@ -198,7 +197,7 @@ def _file_numbers(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     return numbers
 
 
-def _read_engine(folder: Path) -> dict:
+def _read_engine(folder: Folder) -> dict:
     try:
         engine = json.loads((folder / ENGINE).read_text(encoding="utf-8"))
         version = engine["format"]

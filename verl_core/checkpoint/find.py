@@ -4,8 +4,11 @@ import logging
 from collections.abc import Collection
 from pathlib import Path
 
-from verl_core.checkpoint.inspect import step_of, survey
+from verl_core.checkpoint.fetch import fetched
+from verl_core.checkpoint.inspect import checkpoints_folder, step_of, survey
 from verl_core.checkpoint.manifest import MANIFEST, NoManifest, content_faults, faults, read_manifest
+from verl_core.checkpoint.object_errors import before_the_start
+from verl_core.checkpoint.objects import Folder, folder_of
 from verl_core.config.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -14,18 +17,26 @@ EVERYTHING = ("",)
 
 
 def find_checkpoint(source: Path | str, parts: tuple[str, ...] = EVERYTHING) -> Path:
-    """The checkpoint meant by a run directory, its `checkpoints` folder (their newest whole one) or a `global_step_N`.
+    """The checkpoint meant by a run directory, its `checkpoints` folder (their newest whole one) or a `global_step_N`;
+    of one on an object store, meant by its URL or by its run, a copy of the files below `parts`.
 
     A step given by its own folder needs only the files below `parts` (prefixes such as `actor/weights/`). Raises
     UserError that names the missing pieces of a broken checkpoint, or lists what the folder holds instead.
     """
-    source = Path(source).expanduser()
+    place = folder_of(source)
+    place = place.expanduser() if isinstance(place, Path) else place
+    with before_the_start():
+        found = _find(place, parts)
+        return found if isinstance(found, Path) else fetched(found, parts)
+
+
+def _find(source: Folder, parts: tuple[str, ...]) -> Folder:
     if not source.is_dir():
         raise UserError(f"{source} is not a folder", "give a run directory, its checkpoints folder or a global_step_N")
-    if step_of(source.resolve()) >= 0 or (source / MANIFEST).exists():
+    if step_of(source.resolve() if isinstance(source, Path) else source) >= 0 or (source / MANIFEST).exists():
         _require_whole(source, parts)
         return source
-    folder = source / "checkpoints" if (source / "checkpoints").is_dir() else source
+    folder = checkpoints_folder(source)
     if newest := newest_whole(folder):
         return newest
     if broken := survey(folder)[1]:
@@ -33,7 +44,7 @@ def find_checkpoint(source: Path | str, parts: tuple[str, ...] = EVERYTHING) -> 
             f"no whole checkpoint in {folder}: " + "; ".join(f"{path.name}: {fault}" for path, fault in broken),
             "copy the missing files there",
         )
-    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    names = sorted(name for name in _names(folder) if not name.startswith("."))
     listing = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "nothing"
     raise UserError(
         f"no checkpoint in {folder}; it holds {listing}",
@@ -41,7 +52,13 @@ def find_checkpoint(source: Path | str, parts: tuple[str, ...] = EVERYTHING) -> 
     )
 
 
-def newest_whole(folder: Path, passing_over: Collection[Path] = ()) -> Path | None:
+def _names(folder: Folder) -> set[str]:
+    if isinstance(folder, Path):
+        return {path.name for path in folder.iterdir()}
+    return {name.partition("/")[0] for name in folder.sizes()}
+
+
+def newest_whole(folder: Folder, passing_over: Collection[Folder] = ()) -> Folder | None:
     """The checkpoint of `folder` that was written last and is whole; each newer broken one is named in a warning."""
     whole, broken = survey(folder)
     whole = [item for item in whole if item[0] not in passing_over]
@@ -52,20 +69,20 @@ def newest_whole(folder: Path, passing_over: Collection[Path] = ()) -> Path | No
     return whole[-1][0] if whole else None
 
 
-def require_undamaged(folder: Path, parts: tuple[str, ...] = EVERYTHING) -> None:
+def require_undamaged(folder: Folder, parts: tuple[str, ...] = EVERYTHING) -> None:
     """Reads the files below `parts`. Raises UserError that names those that differ from what was written."""
     if found := content_faults(folder, read_manifest(folder), parts):
         raise UserError(f"{folder}: {'; '.join(found)}", "give another global_step_N of the run")
 
 
-def is_whole(folder: Path) -> bool:
+def is_whole(folder: Folder) -> bool:
     try:
         return not faults(folder, read_manifest(folder))
     except NoManifest:
         return False
 
 
-def _require_whole(folder: Path, parts: tuple[str, ...]) -> None:
+def _require_whole(folder: Folder, parts: tuple[str, ...]) -> None:
     try:
         broken = faults(folder, read_manifest(folder), parts)
     except NoManifest as error:

@@ -1,17 +1,25 @@
 """What there is of a run's checkpoints, and what is wrong with each. Reads manifests and files; needs no torch."""
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 
-from verl_core.checkpoint.manifest import Manifest, NoManifest, content_faults, faults, read_manifest
+from verl_core.checkpoint.manifest import MANIFEST, Manifest, NoManifest, content_faults, faults, read_manifest
+from verl_core.checkpoint.objects import Folder, ObjectPath
 
 _STEP = re.compile(r"global_step_(\d+)")
 
 
-def step_of(path: Path) -> int:
+CHECKPOINTS = "checkpoints"
+"""The folder of a run directory that holds them."""
+UNFINISHED = "unfinished.json"
+"""Object that stands in a step on an object store while it is written, or removed."""
+
+
+def step_of(path: Folder) -> int:
     """N of a folder named `global_step_N`, -1 for any other name."""
     match = _STEP.fullmatch(path.name)
     return int(match[1]) if match else -1
@@ -21,7 +29,7 @@ def step_of(path: Path) -> int:
 class Inspected:
     """One `global_step_N`: its manifest, None where it cannot be read, and its faults, by file; none: it is whole."""
 
-    path: Path
+    path: Folder
     manifest: Manifest | None
     faults: list[str]
 
@@ -34,10 +42,33 @@ class Inspected:
         return not self.faults
 
 
-def inspect(folder: Path) -> list[Inspected]:
+def checkpoints_folder(source: Folder) -> Folder:
+    """The folder that holds the checkpoints of a run directory, which may name an object store; or `source` itself."""
+    if isinstance(source, ObjectPath):
+        return source
+    try:
+        record = json.loads((source / "run.json").read_text(encoding="utf-8"))
+        url = [record, *record.get("resumes", [])][-1].get("checkpoints")
+    except (OSError, ValueError, AttributeError):
+        url = None
+    if url:
+        return ObjectPath(url)
+    return source / CHECKPOINTS if (source / CHECKPOINTS).is_dir() else source
+
+
+def inspect(folder: Folder) -> list[Inspected]:
     """The checkpoints of a run's `checkpoints` folder, by step; files are looked at, not read."""
-    steps = [path for path in folder.glob("global_step_*") if step_of(path) >= 0 and path.is_dir()]
-    return [_inspect(path) for path in sorted(steps, key=step_of)]
+    return [_inspect(path) for path in sorted(_steps(folder), key=step_of) if step_of(path) >= 0]
+
+
+def _steps(folder: Folder) -> list[Path] | list[ObjectPath]:
+    """Folders that may be checkpoints. Not those being written: on a disk they have another name."""
+    if isinstance(folder, Path):
+        return [path for path in folder.glob("global_step_*") if path.is_dir()]
+    objects = folder.sizes()
+    names = {name.partition("/")[0] for name in objects if "/" in name}
+    unfinished = {name for name in names if f"{name}/{UNFINISHED}" in objects and f"{name}/{MANIFEST}" not in objects}
+    return [folder / name for name in names - unfinished]
 
 
 def read_through(found: Inspected, progress: Callable[[int], None] | None = None) -> Inspected:
@@ -54,14 +85,14 @@ def newest(checkpoints: list[Inspected]) -> Inspected | None:
     return lost[-1] if lost else last
 
 
-def survey(folder: Path) -> tuple[list[tuple[Path, Manifest]], list[tuple[Path, str]]]:
+def survey(folder: Folder) -> tuple[list[tuple[Folder, Manifest]], list[tuple[Folder, str]]]:
     """Whole checkpoints in the order they were written, and the broken ones with their fault in the order of steps."""
     found = inspect(folder)
     whole = [(c.path, c.manifest) for c in found if c.manifest is not None and c.whole]
     return sorted(whole, key=lambda item: item[1].serial), [(c.path, "; ".join(c.faults)) for c in found if not c.whole]
 
 
-def _inspect(path: Path) -> Inspected:
+def _inspect(path: Folder) -> Inspected:
     try:
         manifest = read_manifest(path)
     except NoManifest as error:

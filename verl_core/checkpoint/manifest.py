@@ -6,22 +6,17 @@ import json
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from verl_core.checkpoint.objects import Folder, ObjectPath, read_blocks
+from verl_core.checkpoint.pieces import DIGEST, Piece
+
 MANIFEST = "manifest.json"
 FORMAT = 1
-_BLOCK = 4 << 20  # bytes read at a time; hashlib lets other threads run during each block
 _THREADS = 4
-
-
-@dataclass(frozen=True)
-class Piece:
-    """One file of a checkpoint: size in bytes and blake2b-160 checksum (hex)."""
-
-    bytes: int
-    blake2b: str
 
 
 @dataclass(frozen=True)
@@ -58,14 +53,13 @@ class NoManifest(Exception):
     """The folder has no manifest that this version can read; the text says why."""
 
 
-def checksum(path: Path, progress: Callable[[int], None] | None = None) -> str:
+def checksum(path: Folder, progress: Callable[[int], None] | None = None) -> str:
     """blake2b-160 of a file, streamed; `progress` is told the size of every block read."""
-    digest = hashlib.blake2b(digest_size=20)
-    with path.open("rb") as file:
-        while block := file.read(_BLOCK):
-            digest.update(block)
-            if progress:
-                progress(len(block))
+    digest = hashlib.blake2b(digest_size=DIGEST)
+    for block in read_blocks(path):  # hashlib lets other threads run during each
+        digest.update(block)
+        if progress:
+            progress(len(block))
     return digest.hexdigest()
 
 
@@ -78,8 +72,11 @@ def fsync(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_text_durably(path: Path, text: str) -> None:
+def write_text_durably(path: Folder, text: str) -> None:
     """Replaces `path` in one step: a reader sees the old text or the new one, also after a crash."""
+    if isinstance(path, ObjectPath):
+        path.write_text(text)
+        return
     temporary = path.with_name(f".{path.name}.tmp")
     try:
         temporary.write_text(text, encoding="utf-8")
@@ -91,8 +88,24 @@ def write_text_durably(path: Path, text: str) -> None:
     fsync(path.parent)
 
 
-def write_manifest(folder: Path, step: int, serial: int, score: Score | None = None) -> Manifest:
-    """Forces every file of `folder` to the disk and seals it with a manifest."""
+def write_manifest(folder: Folder, step: int, serial: int, score: Score | None = None) -> Manifest:
+    """Seals `folder` with a manifest, after every file of it has been forced to the disk and measured. Of objects, that
+    are durable and measured when they are written, those that `folder` knows of belong to it."""
+    files = folder.written if isinstance(folder, ObjectPath) else _durable_pieces(folder)
+    engines = [name for name in files if name.count("/") == 1 and name.endswith("/engine.json")]
+    manifest = Manifest(
+        step=step,
+        serial=serial,
+        roles={name.partition("/")[0]: json.loads((folder / name).read_text())["world_size"] for name in engines},
+        versions={name: _version(name) for name in ("rlx", "torch", "transformers")},
+        files=dict(sorted(files.items())),
+        score=score,
+    )
+    write_text_durably(folder / MANIFEST, json.dumps(asdict(manifest), indent=1) + "\n")
+    return manifest
+
+
+def _durable_pieces(folder: Path) -> dict[str, Piece]:
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
 
     def measure(path: Path) -> Piece:
@@ -103,19 +116,10 @@ def write_manifest(folder: Path, step: int, serial: int, score: Score | None = N
         pieces = list(pool.map(measure, paths))
     for directory in [folder, *(path for path in folder.rglob("*") if path.is_dir())]:
         fsync(directory)
-    manifest = Manifest(
-        step=step,
-        serial=serial,
-        roles={path.parent.name: json.loads(path.read_text())["world_size"] for path in folder.glob("*/engine.json")},
-        versions={name: _version(name) for name in ("rlx", "torch", "transformers")},
-        files={path.relative_to(folder).as_posix(): piece for path, piece in zip(paths, pieces, strict=True)},
-        score=score,
-    )
-    write_text_durably(folder / MANIFEST, json.dumps(asdict(manifest), indent=1) + "\n")
-    return manifest
+    return {path.relative_to(folder).as_posix(): piece for path, piece in zip(paths, pieces, strict=True)}
 
 
-def read_manifest(folder: Path) -> Manifest:
+def read_manifest(folder: Folder) -> Manifest:
     """Raises NoManifest when there is none, when it is not whole, or when a newer rlx wrote it."""
     try:
         fields = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
@@ -131,13 +135,15 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def faults(folder: Path, manifest: Manifest, parts: tuple[str, ...] = ("",)) -> list[str]:
+def faults(folder: Folder, manifest: Manifest, parts: tuple[str, ...] = ("",)) -> list[str]:
     """Every piece below `parts` (path prefixes) that is missing or has the wrong size, in words; empty: all well."""
-    return [f for name, piece in manifest.below(parts) if (f := _size_fault(folder / name, name, piece))]
+    pieces = manifest.below(parts)
+    sizes = folder.sizes() if isinstance(folder, ObjectPath) else _sizes(folder, [name for name, _ in pieces])
+    return [fault for name, piece in pieces if (fault := _size_fault(sizes.get(name), name, piece))]
 
 
 def content_faults(
-    folder: Path, manifest: Manifest, parts: tuple[str, ...], progress: Callable[[int], None] | None = None
+    folder: Folder, manifest: Manifest, parts: tuple[str, ...], progress: Callable[[int], None] | None = None
 ) -> list[str]:
     """Reads every piece below `parts` and names those whose checksum differs. Sizes are checked by `faults`."""
 
@@ -149,10 +155,17 @@ def content_faults(
         return [fault for fault in pool.map(check, manifest.below(parts)) if fault]
 
 
-def _size_fault(path: Path, name: str, piece: Piece) -> str | None:
-    try:
-        size = path.stat().st_size
-    except OSError:
+def _sizes(folder: Path, names: list[str]) -> dict[str, int]:
+    """Of those that are there."""
+    sizes = {}
+    for name in names:
+        with suppress(OSError):
+            sizes[name] = (folder / name).stat().st_size
+    return sizes
+
+
+def _size_fault(size: int | None, name: str, piece: Piece) -> str | None:
+    if size is None:
         return f"{name} is missing ({piece.bytes:,} bytes)"
     return None if size == piece.bytes else f"{name} has {size:,} of {piece.bytes:,} bytes"
 

@@ -2,9 +2,9 @@
 them."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 from verl_core.checkpoint.distributed import load_role, save_role
+from verl_core.checkpoint.objects import Folder
 from verl_core.training.protocol import EngineState, TrainEngine
 
 REFERENCE = "ref"
@@ -12,18 +12,18 @@ REFERENCE = "ref"
 
 
 def save_reference(
-    folder: Path | str, engine: TrainEngine, save: Callable[[Path, EngineState], None] = save_role
+    folder: Folder, engine: TrainEngine, save: Callable[[Folder, EngineState], None] = save_role
 ) -> None:
     """Gives the engine's snapshot to `save`, with its folder below `folder`, a checkpoint; afterwards it may change.
     Called on all ranks."""
     with engine.use(REFERENCE):
-        save(Path(folder) / REFERENCE, EngineState(dict(engine.named_shards())))
+        save(folder / REFERENCE, EngineState(dict(engine.named_shards())))
 
 
-def load_reference(folder: Path | str, engine: TrainEngine) -> bool:
+def load_reference(folder: Folder, engine: TrainEngine) -> bool:
     """Reads it back into the snapshot, and says whether there was one. A checkpoint without is of a run that had the
     model it began with as its reference, which the snapshot is already. Called on all ranks."""
-    saved = Path(folder) / REFERENCE
+    saved = folder / REFERENCE
     if not saved.is_dir():
         return False
     with engine.use(REFERENCE):

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from verl_core.checkpoint.manifest import Manifest, Score
+from verl_core.checkpoint.objects import Folder
 from verl_core.config.errors import UserError
 
 
@@ -30,7 +30,7 @@ class Retention:
             return None
         return Score(self.metric, value)
 
-    def best(self, checkpoints: Sequence[tuple[Path, Manifest]]) -> Path | None:
+    def best(self, checkpoints: Sequence[tuple[Folder, Manifest]]) -> Folder | None:
         """The best of whole checkpoints in the order they were written: of equals the newest. None without a metric, or
         where none has a value of it."""
         sign = 1 if self.mode == "max" else -1
@@ -41,7 +41,7 @@ class Retention:
         ]
         return max(scored)[2] if scored else None
 
-    def superfluous(self, checkpoints: Sequence[tuple[Path, Manifest]]) -> list[Path]:
+    def superfluous(self, checkpoints: Sequence[tuple[Folder, Manifest]]) -> list[Folder]:
         """Those to remove, of whole checkpoints in the order they were written. Never the newest."""
         if self.newest is None:
             return []

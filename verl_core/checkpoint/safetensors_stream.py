@@ -6,7 +6,6 @@ files.
 """
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,8 @@ from types import MappingProxyType
 
 import torch
 from torch import Tensor
+
+from verl_core.checkpoint.objects import Folder, writing
 
 MAX_FILE_BYTES = 4 << 30
 _DTYPES = {
@@ -53,7 +54,7 @@ def file_plan(tensors: list[TensorPlan], max_file_bytes: int = MAX_FILE_BYTES) -
 
 
 def write_file(
-    path: Path,
+    path: Folder,
     tensors: list[TensorPlan],
     blocks: Callable[[TensorPlan], Iterator[Tensor]],
     progress: Callable[[int], None] | None = None,
@@ -69,7 +70,7 @@ def write_file(
         offset += tensor.bytes
     encoded = json.dumps(header, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)
-    with path.open("wb") as file:
+    with writing(path) as file:
         file.write(len(encoded).to_bytes(8, "little") + encoded)
         for tensor in ordered:
             for block in blocks(tensor):
@@ -77,8 +78,6 @@ def write_file(
                 file.write(data)
                 if progress:
                     progress(data.nbytes)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def write_index(folder: Path, files: dict[str, list[TensorPlan]]) -> None:

@@ -1,33 +1,48 @@
 """A folder of safetensors shards: names, dtypes and shapes without reading them, values a block of rows at a time."""
 
-from collections.abc import Collection, Mapping
+import json
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
-from safetensors import safe_open
+from safetensors.torch import _getdtype
 from torch import Tensor
+from torch.distributed.checkpoint._hf_utils import CUSTOM_METADATA_KEY, SAVED_OFFSETS_KEY
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
-from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, MetadataIndex, TensorStorageMetadata
+from torch.distributed.checkpoint.metadata import (
+    ChunkStorageMetadata,
+    Metadata,
+    MetadataIndex,
+    StorageMeta,
+    TensorProperties,
+    TensorStorageMetadata,
+)
+from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
+from torch.futures import Future
 
-from verl_core.config.errors import UserError
+from verl_core.checkpoint.objects import Folder
+from verl_core.checkpoint.tensor_file import open_tensors
+from verl_core.config.errors import RlxError, UserError
 
 
 class Shards:
     """The tensors below `folder`, whatever number of ranks wrote them. Raises UserError when a file cannot be read."""
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Folder):
         self.folder = folder
-        self.tensors: Mapping[str, TensorStorageMetadata] = {}
-        self._files: Mapping[MetadataIndex, str] = {}
-        self._open: dict[str, safe_open] = {}
-        if not folder.is_dir():
-            return
-        try:
-            metadata = HuggingFaceStorageReader(str(folder)).read_metadata()
-        except Exception as error:  # safetensors raises a type of its own for a cut header
-            raise UserError(f"{folder} cannot be read: {error}", "choose another step of the run") from error
-        self.tensors = {n: m for n, m in metadata.state_dict_metadata.items() if isinstance(m, TensorStorageMetadata)}
-        self._files = {index: info.relative_path for index, info in (metadata.storage_data or {}).items()}
+        self.tensors: dict[str, TensorStorageMetadata] = {}
+        self.files: dict[MetadataIndex, Folder] = {}
+        """The file of each part."""
+        self._open: dict[Folder, Any] = {}
+        for path in _tensor_files(folder):
+            try:
+                with open_tensors(path) as file:
+                    self._add(path, file)
+            except RlxError:
+                raise
+            except Exception as error:  # safetensors raises a type of its own for a cut header
+                raise UserError(f"{path} cannot be read: {error}", "choose another step of the run") from error
 
     def __contains__(self, name: str) -> bool:
         return name in self.tensors
@@ -62,7 +77,49 @@ class Shards:
         return block
 
     def _part(self, name: str, chunk: ChunkStorageMetadata, rows: tuple[slice, ...]) -> Tensor:
-        file = self._files[MetadataIndex(name, chunk.offsets)]
+        file = self.files[MetadataIndex(name, chunk.offsets)]
         if file not in self._open:
-            self._open[file] = safe_open(file, framework="pt")
+            self._open[file] = open_tensors(file)
         return self._open[file].get_slice(name)[rows]
+
+    def _add(self, path: Folder, file: Any) -> None:
+        """The parts of tensors that an open file holds. Where it does not say where they begin, they are whole."""
+        offsets = json.loads((file.metadata() or {}).get(CUSTOM_METADATA_KEY) or "{}")
+        for name in file.keys():  # noqa: SIM118 - safetensors' file is no mapping
+            part = file.get_slice(name)
+            sizes, dtype = torch.Size(part.get_shape()), _getdtype(part.get_dtype())
+            first = torch.Size(offsets[name][SAVED_OFFSETS_KEY] if name in offsets else [0] * len(sizes))
+            end = [offset + size for offset, size in zip(first, sizes, strict=True)]
+            whole = self.tensors.setdefault(name, TensorStorageMetadata(TensorProperties(dtype), torch.Size(end), []))
+            whole.size = torch.Size(map(max, whole.size, end))
+            whole.chunks.append(ChunkStorageMetadata(first, sizes))
+            self.files[MetadataIndex(name, first)] = path
+
+
+class ShardReader(HuggingFaceStorageReader):
+    """Gives torch.distributed.checkpoint the tensors of `shards`. Its own reader takes files of a disk alone."""
+
+    def __init__(self, shards: Shards):
+        super().__init__(str(shards.folder))
+        self.shards = shards
+
+    def read_metadata(self) -> Metadata:
+        return Metadata(dict(self.shards.tensors), storage_data=self.shards.files, storage_meta=StorageMeta())
+
+    def read_data(self, plan: LoadPlan, planner: LoadPlanner) -> Future[None]:
+        by_file: dict[Folder, list[ReadItem]] = {}
+        for item in plan.items:
+            by_file.setdefault(self.shards.files[item.storage_index], []).append(item)
+        for path, items in by_file.items():
+            with open_tensors(path) as file:
+                for item in items:
+                    self._process_read_request(file, item, planner)
+        done: Future[None] = Future()
+        done.set_result(None)
+        return done
+
+
+def _tensor_files(folder: Folder) -> Sequence[Folder]:
+    if isinstance(folder, Path):
+        return sorted(folder.glob("*.safetensors"))
+    return [folder / name for name in sorted(folder.sizes()) if name.endswith(".safetensors") and "/" not in name]

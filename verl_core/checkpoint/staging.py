@@ -11,7 +11,6 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -30,6 +29,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
+from verl_core.checkpoint.objects import Folder
 from verl_core.checkpoint.safetensors_stream import TensorPlan, write_file
 
 SLAB_BYTES = 64 << 20
@@ -91,18 +91,17 @@ class StagedTensor:
 class StagedFile:
     """One safetensors file of this rank, as torch's HuggingFaceStorageReader reads them."""
 
-    path: Path
+    path: Folder
     tensors: dict[str, StagedTensor]
 
     def write(self) -> None:
-        """Durably. Raises OSError."""
+        """Durably. Raises OSError, of an object store RunError."""
         offsets = {name: {SAVED_OFFSETS_KEY: tensor.offsets} for name, tensor in self.tensors.items()}
         metadata = {
             CUSTOM_METADATA_KEY: json.dumps(offsets),
             DCP_VERSION_KEY: str(HF_DCP_VERSION),
             FORMAT_KEY: FORMAT_VALUE,
         }
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         plans = [tensor.plan for tensor in self.tensors.values()]
         write_file(self.path, plans, lambda plan: self.tensors[plan.name].blocks(), metadata=metadata)
 
@@ -114,7 +113,7 @@ class Stager(StorageWriter):
     None: nothing changes until then.
     """
 
-    def __init__(self, folder: Path, numbers: dict[str, int], copies: HostCopies | None):
+    def __init__(self, folder: Folder, numbers: dict[str, int], copies: HostCopies | None):
         self.folder, self.numbers, self.copies = folder, numbers, copies
         self.shard = 1
         self.files: list[StagedFile] = []
@@ -124,7 +123,7 @@ class Stager(StorageWriter):
 
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         largest = max(self.numbers.values())
-        files: dict[Path, StagedFile] = {}
+        files: dict[Folder, StagedFile] = {}
         for item in plan.items:
             name, values = item.index.fqn, planner.resolve_data(item)
             assert isinstance(values, Tensor) and item.tensor_data is not None

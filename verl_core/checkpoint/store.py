@@ -7,7 +7,7 @@ import re
 import shutil
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar
@@ -17,19 +17,21 @@ from verl_core.checkpoint.find import EVERYTHING, is_whole, newest_whole
 from verl_core.checkpoint.inspect import survey
 from verl_core.checkpoint.manifest import (
     MANIFEST,
+    Score,
     content_faults,
     fsync,
     read_manifest,
     write_manifest,
-    write_text_durably,
 )
+from verl_core.checkpoint.objects import Folder
+from verl_core.checkpoint.pieces import Piece
 from verl_core.checkpoint.retention import Retention
+from verl_core.checkpoint.saves import LATEST, Saves
 from verl_core.config.errors import RunError
 from verl_core.config.process import NO_SPACE
 
 log = logging.getLogger(__name__)
 
-LATEST = "latest"
 _UNFINISHED = re.compile(r"\.tmp-(global_step_\d+)-(.+)-(\d+)-[0-9a-f]{8}")  # step, host, process id
 _TRASH = re.compile(r"\.trash-global_step_\d+-[0-9a-f]{8}")
 _DISK = (
@@ -40,23 +42,15 @@ _DISK = (
 )  # other OSErrors of a save, e.g. a lost connection, are not ours
 
 
-class CheckpointStore:
-    """Checkpoints under `folder` (a run's `checkpoints/`), of which those stay that `keep` says: a number of the
-    newest, or a `Retention` (None: all).
-
-    The writer is one process of a run: `recover()` once at start, then for each save `begin`, let every rank write
-    below the folder it returns, `commit`; or `with store.saving(step) as folder:`, which clears up after a failure.
-    Readers may look at any time. Newest means written last: after going back to an earlier step, its successors count.
-    """
+class CheckpointStore(Saves[Path]):
+    """See `Saves`; `folder` is a run's `checkpoints/`."""
 
     _writing: ClassVar[set[Path]] = (
         set()
     )  # of all stores of this process, to tell them from a dead one's with its number
 
     def __init__(self, folder: Path | str, keep: int | Retention | None = None):
-        self.folder = Path(folder)
-        self.keep = keep if isinstance(keep, Retention) else Retention(keep)
-        self._open: dict[int, Path] = {}
+        super().__init__(Path(folder), keep)
         self._recovered = False
 
     def recover(self) -> None:
@@ -75,7 +69,7 @@ class CheckpointStore:
                 target = self.folder / match[1]
                 if is_whole(path) and not target.exists():
                     path.rename(target)
-                    self._point_to(target)
+                    self._point_to(target.name)
                     log.warning("finished the interrupted save of %s", target)
                 else:
                     _remove(path)
@@ -102,46 +96,25 @@ class CheckpointStore:
         self._writing.add(path)
         return path
 
-    def commit(self, step: int, value: float | None = None) -> Path:
-        """Makes the folder of `begin(step)` a checkpoint, removes those not to keep, returns the final path. `value`:
-        of the metric by which the best one is kept, at this step.
-
-        Raises RunError when the disk is full, leaving every earlier checkpoint as it was.
-        """
+    def _seal(self, step: int, serial: int, score: Score | None, pieces: Mapping[str, Piece]) -> Path:
         temporary, target = self._open[step], self.folder / f"global_step_{step}"
-        present = survey(self.folder)[0]
-        if ahead := [manifest.step for _, manifest in present if manifest.step > step]:
-            log.warning("checkpoint of step %d is written after that of step %d", step, max(ahead))
-        serial = 1 + max((manifest.serial for _, manifest in present), default=0)
         aside = None
         try:
-            write_manifest(temporary, step, serial, self.keep.score(value))
+            write_manifest(temporary, step, serial, score)
             aside = self._move_aside(target) if target.exists() else None
             temporary.rename(target)
         except OSError as error:
             if aside:
                 aside.rename(target)
             raise self._failed(step, error) from error
-        del self._open[step]
         fsync(self.folder)
-        self._point_to(target)
         if aside and _TRASH.fullmatch(aside.name):
             _remove(aside)
-        self._prune()
         return target
 
     def abort(self, step: int) -> None:
-        """Removes what a failed save of `step` has written; earlier checkpoints stay."""
         if path := self._open.pop(step, None):
             _remove(path)
-
-    @contextmanager
-    def saving(self, step: int, need_bytes: int | None = None) -> Iterator[Path]:
-        """`begin` on entry, `commit` on success, `abort` on an exception."""
-        folder = self.begin(step, need_bytes)
-        with self.clearing_up(step, need_bytes):
-            yield folder
-        self.commit(step)
 
     @contextmanager
     def clearing_up(self, step: int, need_bytes: int | None = None) -> Iterator[None]:
@@ -157,10 +130,10 @@ class CheckpointStore:
     def latest(self) -> Path | None:
         """The newest checkpoint that is whole and undamaged, or None; each newer one is named in a warning with its
         fault. Reads every byte of it: training on from a flipped bit would ruin the run silently."""
-        passing_over: set[Path] = set()
+        passing_over: set[Folder] = set()
         while (newest := newest_whole(self.folder, passing_over)) is not None:
             if not (found := content_faults(newest, read_manifest(newest), EVERYTHING)):
-                return newest
+                return self.folder / newest.name
             log.warning("skipped %s: %s", newest, "; ".join(found))
             passing_over.add(newest)
         return None
@@ -183,12 +156,6 @@ class CheckpointStore:
         # `need_bytes` is of tensors; the newest checkpoint also has all else.
         newest = max((manifest.total_bytes for _, manifest in survey(self.folder)[0][-1:]), default=0)
         return max(at_least, newest, need_bytes or 0)
-
-    def _point_to(self, target: Path) -> None:
-        try:
-            write_text_durably(self.folder / LATEST, target.name + "\n")
-        except OSError as error:  # a convenience for people and scripts: `latest()` does not read it
-            log.warning("could not write %s: %s", self.folder / LATEST, error)
 
     def _check_space(self, step: int, need_bytes: int | None) -> None:
         need_bytes = self._expected(need_bytes)
@@ -214,12 +181,8 @@ class CheckpointStore:
             return True
         return True
 
-    def _prune(self) -> None:
-        for path in self.keep.superfluous(survey(self.folder)[0]):
-            try:
-                _remove(self._to_trash(path))
-            except OSError as error:
-                log.warning("could not remove the old checkpoint %s: %s", path, error)
+    def _remove_step(self, name: str) -> None:
+        _remove(self._to_trash(self.folder / name))
 
     def _move_aside(self, target: Path) -> Path:
         if (target / MANIFEST).exists():

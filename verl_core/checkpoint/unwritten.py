@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
 from verl_core.checkpoint.distributed import share_bytes, stage_role
+from verl_core.checkpoint.objects import Folder
 from verl_core.checkpoint.staging import HostCopies
 from verl_core.planning.host_memory import free_memory
 from verl_core.training.protocol import EngineState
@@ -41,7 +41,7 @@ class Unwritten:
         self._reserving = threading.Thread(target=self._reserve, args=(on_gpu,), daemon=True)
         self._reserving.start()
 
-    def take(self, folder: Path, state: EngineState) -> None:
+    def take(self, folder: Folder, state: EngineState) -> None:
         """`stage_role`, for later; where memory has no room for a copy, the share is written before this returns.
         Called on all ranks."""
         self._reserved()

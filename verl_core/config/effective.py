@@ -18,6 +18,7 @@ from verl_core.config.preferences import prefers, reference_of_preferences
 from verl_core.config.prepared_data import needs
 from verl_core.config.prompt_files import prompt_files
 from verl_core.config.schema import ActorConfig, CriticConfig, PoolConfig, RlxConfig
+from verl_core.config.urls import url_extras
 
 
 def effective(config: RlxConfig) -> RlxConfig:
@@ -185,6 +186,7 @@ def extras(config: RlxConfig) -> tuple[str, ...]:
     if config.rollout.engine == "sglang" and uses_rollout(config):
         found.add("sglang")
     found |= {"tensorboard", "wandb"} & set(config.trainer.logger)
+    found |= url_extras(config.trainer.checkpoint_url)
     if uses_rollout(config):
         found |= needs(file for files in prompt_files(config.data).values() for file in files)
     return tuple(sorted(found))

@@ -23,7 +23,7 @@ OWN = re.compile(
     r"|algorithm\.(name|module|lam_critic|lam_alpha|preference\.\w+|prime\..+)"
     r"|reward\.(timeout_s|scorers|cpu_s|memory_mb|max_queue"
     r"|(overlong_buffer|length_shaping|judge|reward_model)\.\w+)"
-    r"|trainer\.(seed|deterministic|num_threads|mode|max_ckpt_to_keep|keep_best\.\w+|async_save|log_rollouts|parity\w*)"
+    r"|trainer\.(seed|deterministic|num_threads|mode|max_ckpt_to_keep|checkpoint_url|keep_best\.\w+|async_save|log_rollouts|parity\w*)"
 )
 """Keys in sections that veRL has too, which are not veRL's names."""
 

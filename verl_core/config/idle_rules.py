@@ -320,7 +320,7 @@ RULES = [
     *(shard_rule(role) for role in ("actor", "critic")),
     Rule(("trainer.async_save",), lambda c: c.trainer.save_freq <= 0, "trainer.save_freq=1 or more"),
     Rule(
-        ("trainer.max_ckpt_to_keep",),
+        ("trainer.checkpoint_url", "trainer.max_ckpt_to_keep"),
         lambda c: c.trainer.save_freq == 0,
         "trainer.save_freq=-1 or more than 0",
     ),

@@ -9,6 +9,7 @@ from verl_core.config.files import path_fault
 from verl_core.config.ranges import out_of_range
 from verl_core.config.schema import FACTS, RlxConfig
 from verl_core.config.typed import show
+from verl_core.config.urls import url_fault
 
 PATHS = (
     "data.train_files",
@@ -63,7 +64,7 @@ def each_key(config: RlxConfig, origins: Mapping[str, str]) -> list[str]:
     """What is wrong with single keys, whatever the others are."""
     said = Said(config, origins)
     ranges = [f"{said(key)} is not in {allowed}" for key, allowed in out_of_range(config)]
-    return [*_names(said), *_folders(said), *_empty(said), *_paths(said), *ranges]
+    return [*_names(said), *_folders(said), *_empty(said), *_paths(said), *_urls(said), *ranges]
 
 
 def _names(said: Said) -> Iterator[str]:
@@ -102,6 +103,13 @@ def _paths(said: Said) -> Iterator[str]:
         for path in given if isinstance(given, list) else [given]:
             if isinstance(path, str) and (fault := path_fault(path)):
                 yield f"{said(key)}: {fault}"
+
+
+def _urls(said: Said) -> Iterator[str]:
+    """URLs that name no folder of an object store."""
+    key = "trainer.checkpoint_url"
+    if (url := said.value(key)) and (fault := url_fault(str(url))):
+        yield f"{said(key)}: {fault}"
 
 
 def _empty_texts(value: object, path: str) -> Iterator[str]:

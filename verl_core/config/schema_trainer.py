@@ -21,6 +21,9 @@ class TrainerConfig:
     """Second folder, one name too; null: `<profile>-<n>`, the first free n."""
     default_local_dir: str = "runs"
     """Where run directories go, relative to the current folder."""
+    checkpoint_url: str | None = None
+    """Object store where checkpoints go, as s3://bucket/folder, below which each run has its own
+    <project_name>/<experiment_name>; null: the run directory. Credentials come from the environment."""
     seed: int = 0
     """Seed of everything drawn at random, in [0, 2^63)."""
     deterministic: bool = False

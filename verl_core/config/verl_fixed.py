@@ -235,7 +235,6 @@ FIXED: dict[str, tuple[tuple, str]] = {
     "trainer.resume_mode": (("disable",), "use `rlx train --resume`"),
     "trainer.resume_from_path": ((None,), "use `rlx train --resume`"),
     "trainer.del_local_ckpt_after_load": ((False,), "trainer.max_ckpt_to_keep removes old checkpoints"),
-    "trainer.default_hdfs_dir": ((None,), "checkpoints go to trainer.default_local_dir"),
     "trainer.max_critic_ckpt_to_keep": ((None,), "actor and critic are kept together: set trainer.max_ckpt_to_keep"),
     "trainer.checkpoint_callback_class": ((None,), "not built"),
     "trainer.use_v1": ((True, False), "rlx has one trainer"),

@@ -23,6 +23,7 @@ RENAMED = {
     "trainer.nnodes": "cluster.nnodes",
     "trainer.n_gpus_per_node": "cluster.n_gpus_per_node",
     "trainer.max_actor_ckpt_to_keep": "trainer.max_ckpt_to_keep",
+    "trainer.default_hdfs_dir": "trainer.checkpoint_url",
     "actor.checkpoint.async_save": "trainer.async_save",
     "critic.checkpoint.async_save": "trainer.async_save",
     "trainer.v1.trainer_mode": "trainer.mode",

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from verl_core.batch import Batch
+from verl_core.checkpoint.place import saves_of
 from verl_core.checkpoint.retention import Retention
-from verl_core.checkpoint.store import CheckpointStore
+from verl_core.checkpoint.saves import Saves
 from verl_core.config.catalogue import entry, implementation
 from verl_core.config.effective import (
     engines_apart,
@@ -211,7 +212,7 @@ class Run:
         self.validator = self._validator(held_out) if held_out is not None else None
         best = c.trainer.keep_best
         keep = Retention(c.trainer.max_ckpt_to_keep, best.metric, best.mode)
-        store = CheckpointStore(self.run_dir / "checkpoints", keep)
+        store = saves_of(c.trainer, self.run_dir, keep)
         self.saver = Saver(store, trained, loader, self.buffer, self.flow)
         stack.push_async_exit(self.saver.close)
         resume_step = await self._restore(store, say)
@@ -254,7 +255,7 @@ class Run:
     def stop_requested(self) -> bool:
         return self._stop()
 
-    async def _restore(self, store: CheckpointStore, say: Callable[[str], None]) -> int | None:
+    async def _restore(self, store: Saves[Any], say: Callable[[str], None]) -> int | None:
         """Step of the checkpoint the run goes on from; -1 when --resume found none; None for a new run."""
         if not self.resume:
             return None

@@ -9,10 +9,11 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from verl_core.checkpoint.store import CheckpointStore
+from verl_core.checkpoint.objects import Folder
+from verl_core.checkpoint.pieces import Piece
+from verl_core.checkpoint.saves import Saves
 from verl_core.config.errors import UserError
 from verl_core.controller.buffer import ReplayBuffer, Slot
 from verl_core.controller.flows import Flow
@@ -40,9 +41,7 @@ class Saver:
     save, `finish` and `close` wait for it. What went wrong meanwhile is raised by these and by `check`.
     """
 
-    def __init__(
-        self, store: CheckpointStore, roles: list[Role], loader: PromptLoader, buffer: ReplayBuffer, flow: Flow
-    ):
+    def __init__(self, store: Saves[Any], roles: list[Role], loader: PromptLoader, buffer: ReplayBuffer, flow: Flow):
         self.store, self.roles, self.loader, self.buffer, self.flow = store, roles, loader, buffer, flow
         self.saved_step = 0  # step of the newest checkpoint; a run that has taken no step has nothing to save
         self._writing: asyncio.Task[None] | None = None
@@ -83,10 +82,12 @@ class Saver:
         groups = {id(role.group): role.group for role in self.roles}.values()
         with self.store.clearing_up(step, need):
             written = [g.one(rank, "write_saved", aside=True) for g in groups for rank in range(g.size)]
-            for failed in await asyncio.gather(*written, return_exceptions=True):  # none writes any more
-                if isinstance(failed, BaseException):
-                    raise failed
-        await asyncio.to_thread(self.store.commit, step, value)
+            pieces: dict[str, Piece] = {}
+            for told in await asyncio.gather(*written, return_exceptions=True):  # none writes any more
+                if isinstance(told, BaseException):
+                    raise told
+                pieces |= told
+        await asyncio.to_thread(self.store.commit, step, value, pieces)
         log.info("the checkpoint of step %d was written in %.1f s", step, time.perf_counter() - began)
 
     def check(self) -> None:
@@ -110,7 +111,7 @@ class Saver:
             if str(error) != str(failure):
                 log.warning("%s", error)
 
-    async def load(self, folder: Path, progress: Progress) -> list[Slot]:
+    async def load(self, folder: Folder, progress: Progress) -> list[Slot]:
         """Restores all of it; returns the slots whose generation had been started and must be started again. Of a
         checkpoint of weights alone (see `reverse`) the roles in it start with these. Raises UserError for a checkpoint
         that cannot be read or is another model's or data set's."""
@@ -133,5 +134,5 @@ class Saver:
         return self.buffer.load_state(groups)
 
 
-def _write(path: Path, value: Any) -> None:
+def _write(path: Folder, value: Any) -> None:
     path.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")

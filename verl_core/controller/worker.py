@@ -20,6 +20,8 @@ from verl_core.batch import Batch
 from verl_core.checkpoint.disk import writing_to
 from verl_core.checkpoint.distributed import load_role, save_role, state_bytes
 from verl_core.checkpoint.huggingface import save_huggingface_files
+from verl_core.checkpoint.objects import Folder, ObjectPath, folder_of, on_disk
+from verl_core.checkpoint.pieces import Piece
 from verl_core.checkpoint.reference import REFERENCE, load_reference, save_reference
 from verl_core.checkpoint.unwritten import Unwritten
 from verl_core.config.effective import learner, uses_reference
@@ -67,6 +69,7 @@ class Worker:
         self.engines: dict[str, FsdpEngine] = {}
         self.renewed: set[str] = set()  # roles whose reference is no longer the model they began with
         self.expected: set[str] = set()  # roles for whose saves memory has been asked
+        self.saving: list[Folder] = []  # the checkpoint's folder, once for each role that `save` took
         self.unwritten = Unwritten(min(world, max(pool.gpus for pool in config.cluster.pools.values())))
         self.seat: Seat | None = None
         self.span: Span  # of a rank that has, or shares, a rollout engine
@@ -300,24 +303,29 @@ class Worker:
 
     def save(self, role: str, folder: str, behind: bool = False) -> None:
         """This rank's share of <folder>/<role>: written, or (`behind`) taken, for `write_saved`."""
-        take = self.unwritten.take if behind else save_role
+        take, target = self.unwritten.take if behind else save_role, folder_of(folder)
+        self.saving.append(target)
         with self.phases.phase(CHECKPOINT), self._resident(role, with_optimizer=True) as engine:
-            take(Path(folder) / role, engine.state())
+            take(target / role, engine.state())
             if role in self.renewed:
-                save_reference(folder, engine, take)
+                save_reference(target, engine, take)
             self.platform.synchronize()  # copies to pinned memory
         if self.rank == 0:
-            self.unwritten.later(partial(self._save_huggingface_files, Path(folder) / role, engine.model.config))
+            self.unwritten.later(partial(self._save_huggingface_files, target / role, engine.model.config))
 
-    def write_saved(self) -> None:
-        """Writes what `save` has left to it. May run while the rank trains: it needs no device and no other rank."""
+    def write_saved(self) -> dict[str, Piece]:
+        """Writes what `save` has left to it, and says of what this rank has put on an object store how large it is. May
+        run while the rank trains: it needs no device and no other rank."""
+        saving, self.saving = self.saving, []
         self.unwritten.write()
+        objects = (folder.written for folder in saving if isinstance(folder, ObjectPath))
+        return {name: piece for written in objects for name, piece in written.items()}
 
-    def _save_huggingface_files(self, folder: Path, config: PreTrainedConfig) -> None:
+    def _save_huggingface_files(self, folder: Folder, config: PreTrainedConfig) -> None:
         """What makes a role's weights a model."""
-        with writing_to(folder):
+        with writing_to(folder), on_disk(folder) as here:
             save_huggingface_files(
-                folder,
+                here,
                 self.model_folder,
                 config=config,
                 tokenizer=load_tokenizer(self.config.model, self.model_folder),
@@ -326,8 +334,8 @@ class Worker:
 
     def load(self, role: str, folder: str) -> None:
         with self.phases.phase(CHECKPOINT), self._resident(role, with_optimizer=True) as engine:
-            engine.load_state(load_role(Path(folder) / role, engine.state()))
-            if REFERENCE in engine.snapshots and load_reference(folder, engine):
+            engine.load_state(load_role(folder_of(folder) / role, engine.state()))
+            if REFERENCE in engine.snapshots and load_reference(folder_of(folder), engine):
                 self.renewed.add(role)
 
     def state_bytes(self, role: str) -> int:

@@ -7,8 +7,7 @@ Only plain adapters are read, those that mean W + B A alpha / r.
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from verl_core.config.errors import UserError
 
@@ -24,7 +23,13 @@ _VARIANTS = (
 )  # fmt: skip
 
 
-def is_adapter(folder: Path) -> bool:
+class FolderLike(Protocol):
+    """A folder whose files can be asked for and read, on a disk or elsewhere."""
+
+    def __truediv__(self, name: str) -> Any: ...
+
+
+def is_adapter(folder: FolderLike) -> bool:
     """Whether the folder holds an adapter."""
     return (folder / CONFIG).is_file()
 
@@ -39,7 +44,7 @@ def module_of(tensor: str) -> str:
     return tensor.removeprefix(PREFIX).rpartition(".lora_")[0]
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: FolderLike) -> dict[str, Any]:
     """The folder's adapter_config.json. Raises UserError where it cannot be read or is no plain LoRA's."""
     path = folder / CONFIG
     try:

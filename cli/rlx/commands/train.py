@@ -70,5 +70,5 @@ def _show(preview: dry_runs.Preview, as_json: bool) -> None:
 def _say_start(resolved: Resolved, run_dir: Path, resume: bool) -> None:
     ui.talk(f"{resolved.profile}: {resolved.config.purpose or 'training'}")
     ui.talk(f"run directory: {run_dir}")
-    if resume and not run_records.has_checkpoint(run_dir):
+    if resume and not resolved.config.trainer.checkpoint_url and not run_records.has_checkpoint(run_dir):
         ui.warn(f"{run_dir} has no checkpoint to resume from: it starts fresh")

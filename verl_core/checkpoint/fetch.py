@@ -1,0 +1,54 @@
+"""A checkpoint of an object store on this machine's disk, for what reads files: a merge, an evaluation."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import shutil
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from verl_core.checkpoint.manifest import MANIFEST, Piece, read_manifest
+from verl_core.checkpoint.objects import ObjectPath
+from verl_core.checkpoint.pieces import Measured
+from verl_core.config.errors import RunError, UserError
+
+log = logging.getLogger(__name__)
+
+_THREADS = 4
+
+
+def fetched(checkpoint: ObjectPath, parts: tuple[str, ...]) -> Path:
+    """A copy of the manifest and of the pieces below `parts`, in a temporary folder that goes when this process ends.
+
+    Raises RunError when there is no room for it, UserError naming the pieces whose bytes are not those that were
+    written.
+    """
+    pieces = read_manifest(checkpoint).below(parts)
+    need, above = sum(piece.bytes for _, piece in pieces), Path(tempfile.gettempdir())
+    if need > (free := shutil.disk_usage(above).free):
+        raise RunError(
+            f"{checkpoint}: a copy needs {need:,} bytes, {above} has {free:,} free ({need - free:,} missing)",
+            "name a folder with more room by TMPDIR",
+        )
+    folder = Path(tempfile.mkdtemp(prefix="rlx-")) / checkpoint.name
+    atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
+    log.info("fetching %s: %s bytes to %s", checkpoint, f"{need:,}", folder)
+
+    def fetch(item: tuple[str, Piece]) -> str | None:
+        name, piece = item
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("wb") as file:
+            measured = Measured(file)
+            for block in (checkpoint / name).read_blocks():
+                measured.write(block)
+        return None if measured.piece() == piece else f"{name} is damaged (checksum differs)"
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        damaged = [fault for fault in pool.map(fetch, pieces) if fault]
+    if damaged:
+        raise UserError(f"{checkpoint}: {'; '.join(damaged)}", "give another global_step_N of the run")
+    (folder / MANIFEST).write_text((checkpoint / MANIFEST).read_text(), encoding="utf-8")
+    return folder
