@@ -11,11 +11,11 @@ class SmallDisk:
     """A folder where `size` bytes fit: a tmpfs, mounted here or, where that is not allowed, in a namespace of its own.
     Where neither is, no file of this process or its children outgrows what `limit` says."""
 
-    def __init__(self, folder: Path, size: int):
+    def __init__(self, folder: Path, size: int, mode: str = "rw"):
         self.folder, self.size = folder, size
         self._limits = resource.getrlimit(resource.RLIMIT_FSIZE)
         self._holder: subprocess.Popen[str] | None = None  # of the namespace
-        mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(folder)]
+        mount = ["mount", "-t", "tmpfs", "-o", f"size={size},{mode}", "none", str(folder)]
         self.is_tmpfs = os.geteuid() == 0 and subprocess.run(mount, capture_output=True).returncode == 0
         if not self.is_tmpfs and shutil.which("unshare"):
             self._mount_apart(mount)

@@ -60,7 +60,7 @@ class DcpFiles:
         self._opened = lru_cache(maxsize=_OPEN)(self._open)
 
     def faults(self, names: Sequence[str]) -> list[str]:
-        """Every missing or cut file that `names` need, every box of them that is not what `.metadata` says."""
+        """Every missing or cut file that `names` need, and every one that is not what `.metadata` says of them."""
         ends: dict[str, int] = {}
         for name in names:
             for box in self.tensors[name].boxes:
@@ -69,7 +69,14 @@ class DcpFiles:
         found += [f"{name} is incomplete" for name in names if not _complete(self.tensors[name])]
         if found:
             return found
-        return [fault for name in names for fault in self._box_faults(name)]
+        by_file: dict[str, list[str]] = {}
+        for name in names:
+            for file, fault in self._box_faults(name):
+                by_file.setdefault(file, []).append(fault)
+        return [
+            first + (f" (and {len(more)} more of what {METADATA} says to be in {file})" if more else "")
+            for file, (first, *more) in sorted(by_file.items())
+        ]
 
     def region(self, name: str, start: Sequence[int], stop: Sequence[int]) -> Tensor:
         """The values from `start` to `stop` along every axis, reading no others."""
@@ -99,19 +106,18 @@ class DcpFiles:
             return f"{file} is missing (at least {end:,} bytes)"
         return None if size >= end else f"{file} has {size:,} of at least {end:,} bytes"
 
-    def _box_faults(self, name: str) -> list[str]:
+    def _box_faults(self, name: str) -> list[tuple[str, str]]:
+        """With the file of each."""
         tensor, found = self.tensors[name], []
         for box in tensor.boxes:
             try:
                 stored = self._opened(box)
             except UserError as error:
-                found.append(f"{name}: {error}")
+                found.append((box.file, f"{name}: {error}"))
                 continue
             if stored.shape != box.sizes or stored.dtype != tensor.dtype:
-                found.append(
-                    f"{name} in {box.file} is {list(stored.shape)} {stored.dtype}, {METADATA} says {list(box.sizes)} "
-                    f"{tensor.dtype}"
-                )
+                there, said = f"{list(stored.shape)} {stored.dtype}", f"{list(box.sizes)} {tensor.dtype}"
+                found.append((box.file, f"{name} in {box.file} is {there}, {METADATA} says {said}"))
         return found
 
 

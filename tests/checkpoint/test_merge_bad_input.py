@@ -1,0 +1,263 @@
+"""Bad input, for every kind of source: refused as the user's (exit 1) before anything is written, all pieces named."""
+
+import os
+import pickle
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from checkpoint_models import on_ranks, run_of, tiny_model
+from foreign_cases import refusal, unpacked
+from peft import LoraConfig, get_peft_model
+from test_foreign_dcp import write_on_two
+from transformers import AutoModelForCausalLM
+
+from tests.support.small_disk import SmallDisk
+from verl_core.checkpoint.merge import check_contents, merge, plan_merge
+from verl_core.config.errors import UserError
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint and the files of its ranks, as a pattern below it."""
+
+    folder: Path
+    pattern: str
+
+    def copied(self, to: Path) -> tuple[Path, list[Path]]:
+        shutil.copytree(self.folder, to)
+        return to, sorted(to.glob(self.pattern))
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory, two_ranks_run: Path) -> dict[str, Source]:
+    root = tmp_path_factory.mktemp("sources")
+    on_ranks(2, write_on_two, root / "dcp")
+    step = "global_step_3/actor"
+    return {
+        "rlx": Source(run_of(two_ranks_run, True, torch.float32), f"checkpoints/{step}/weights/*.safetensors"),
+        "verl": Source(Path(__file__).parent / "verl_fixtures" / "tied_two_ranks", f"{step}/model_*.pt"),
+        "megatron": Source(unpacked("megatron", root / "megatron") / "qwen3", "model/dist_ckpt/*.distcp"),
+        "dcp": Source(root / "dcp", "*.distcp"),
+        "deepspeed": Source(unpacked("deepspeed", root / "deepspeed") / "zero3_untied", "global_step1/*_states.pt"),
+        "peft": Source(write_adapter(root), "adapter_model.safetensors"),
+    }
+
+
+def write_adapter(root: Path) -> Path:
+    tiny_model(True).save_pretrained(root / "base")
+    model = AutoModelForCausalLM.from_pretrained(root / "base")
+    wrapped = get_peft_model(model, LoraConfig(r=4, lora_alpha=16, target_modules=["q_proj"], task_type="CAUSAL_LM"))
+    for name, parameter in wrapped.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(parameter, std=0.1)
+    wrapped.save_pretrained(root / "adapter")
+    return root / "adapter"
+
+
+KINDS = ["rlx", "verl", "megatron", "dcp", "deepspeed", "peft"]
+SHARDED = KINDS[:-1]
+
+
+def half(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def hollow(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def link_to_nothing(path: Path) -> None:
+    path.unlink()
+    path.symlink_to(path.with_name("nowhere"))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("harm", [Path.unlink, half, hollow, link_to_nothing], ids=lambda harm: harm.__name__)
+def test_every_harmed_shard_is_named(sources, tmp_path, kind, harm):
+    folder, files = sources[kind].copied(tmp_path / "source")
+    harmed = files if kind != "deepspeed" else files[:-1]  # without one of its files nobody knows what it is
+    for path in harmed:
+        harm(path)
+    said = refusal(folder, tmp_path / "out")
+    assert all(path.name in said for path in harmed), said
+
+
+@pytest.mark.parametrize("kind", SHARDED)
+def test_missing_and_cut_shards_are_named_together(sources, tmp_path, kind):
+    folder, files = sources[kind].copied(tmp_path / "source")
+    files[0].unlink()
+    half(files[1])
+    said = refusal(folder, tmp_path / "out")
+    assert f"{files[0].name} is missing" in said and files[1].name in said.replace(files[0].name, ""), said
+
+
+def other_ranks_verl(folder: Path, files: list[Path], tmp_path: Path) -> str:
+    shutil.copy(files[1], files[1].with_name("model_world_size_4_rank_3.pt"))
+    return "says world size 2, there are files of world size 2, 4"
+
+
+def other_ranks_dcp(folder: Path, files: list[Path], tmp_path: Path) -> str:
+    write_alone(tmp_path / "alone")
+    shutil.copy(tmp_path / "alone" / files[0].name, files[0])
+    return f"more of what .metadata says to be in {files[0].name})"
+
+
+def other_ranks_deepspeed(folder: Path, files: list[Path], tmp_path: Path) -> str:
+    beyond = files[0].with_name(files[0].name.replace("rank_0_", "rank_2_"))
+    shutil.copy(files[0], beyond)
+    return f"{beyond.name} is of a rank beyond the 2 that there are"
+
+
+def write_alone(folder: Path) -> None:
+    on_ranks(1, write_on_two, folder)
+
+
+OTHER_RANKS = {
+    "verl": other_ranks_verl, "dcp": other_ranks_dcp, "deepspeed": other_ranks_deepspeed,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", OTHER_RANKS)
+def test_shards_of_another_world_size_are_named(sources, tmp_path, kind):
+    """Megatron's shards are those of torch.distributed, an adapter of peft has none."""
+    folder, files = sources[kind].copied(tmp_path / "source")
+    says = OTHER_RANKS[kind](folder, files, tmp_path)
+    assert says in (said := refusal(folder, tmp_path / "out")), said
+
+
+def other_step_rlx(files: list[Path]) -> str:
+    weights = files[0].read_bytes()
+    files[0].write_bytes(weights[:-4] + bytes(4))
+    return f"{files[0].name} is damaged (checksum differs)"
+
+
+def other_step_verl(files: list[Path]) -> str:
+    extra = files[1].with_name(files[1].name.replace("model", "extra_state"))
+    torch.save({"lr_scheduler": {"last_epoch": 9}}, extra)
+    return f"its files are of several steps: {extra.name.replace('rank_1', 'rank_0')} of 3, {extra.name} of 9"
+
+
+def other_step_deepspeed(files: list[Path]) -> str:
+    state = torch.load(files[2], weights_only=False)
+    torch.save(state | {"global_steps": 9}, files[2])
+    return "its files are of several steps: rank 0 of 1, rank 1 of 9"
+
+
+@pytest.mark.parametrize(
+    ("kind", "replace"), [("rlx", other_step_rlx), ("verl", other_step_verl), ("deepspeed", other_step_deepspeed)]
+)
+def test_shards_of_another_step_are_named(sources, tmp_path, kind, replace):
+    """The others' files do not say their step."""
+    folder, files = sources[kind].copied(tmp_path / "source")
+    says = replace(files)
+    with pytest.raises(UserError) as refused:
+        check_contents(plan_merge(folder, tmp_path / "out"))
+    assert says in refused.value.message and not list(tmp_path.glob("*out*"))
+
+
+class Trap:
+    """Pickles to what makes a folder."""
+
+    def __init__(self, place: Path):
+        self.place = place
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (str(self.place),)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("verl", "global_step_3/actor/model_world_size_2_rank_1.pt"),
+        ("megatron", "model/dist_ckpt/.metadata"),
+        ("dcp", ".metadata"),
+        ("deepspeed", "global_step1/zero_pp_rank_1_mp_rank_00_model_states.pt"),
+        ("deepspeed", "global_step1/zero_pp_rank_1_mp_rank_00_optim_states.pt"),
+        ("peft", "adapter_model.bin"),
+    ],
+)
+def test_a_poisoned_pickle_is_refused_and_not_executed(sources, tmp_path, kind, name):
+    folder, _ = sources[kind].copied(tmp_path / "source")
+    poisoned = folder / name
+    if kind == "peft":
+        (folder / "adapter_model.safetensors").unlink()
+    if poisoned.name == ".metadata":
+        poisoned.write_bytes(pickle.dumps(Trap(tmp_path / "trap")))
+    else:
+        torch.save(Trap(tmp_path / "trap"), poisoned)
+    said = refusal(folder, tmp_path / "out")
+    assert poisoned.name in said and "posix.mkdir" in said and not (tmp_path / "trap").exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("rlx", "checkpoints/global_step_3/actor/weights/pytorch_model.bin"),
+        ("verl", "global_step_3/actor/extra_state_world_size_2_rank_0.pt"),
+        ("verl", "global_step_3/actor/optim_world_size_2_rank_0.pt"),
+        ("megatron", "model/dist_ckpt/common.pt"),
+        ("peft", "adapter_model.bin"),
+    ],
+)
+def test_pickles_that_no_merge_needs_are_not_executed(sources, tmp_path, kind, name):
+    folder, _ = sources[kind].copied(tmp_path / "source")
+    torch.save(Trap(tmp_path / "trap"), folder / name)
+    merge(plan_merge(folder, tmp_path / "out"))
+    assert not (tmp_path / "trap").exists()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_behind_a_link_is_that_folder(sources, tmp_path, kind):
+    (tmp_path / "link").symlink_to(sources[kind].folder.absolute())
+    through, itself = (plan_merge(f, tmp_path / "out").report() for f in (tmp_path / "link", sources[kind].folder))
+    assert through == itself
+
+
+@pytest.fixture
+def read_only(tmp_path: Path) -> Iterator[Path]:
+    """A folder where nobody may write."""
+    (tmp_path / "read_only").mkdir()
+    (tmp_path / "read_only").chmod(0o555)  # enough where nothing can be mounted, and nothing to root
+    disk = SmallDisk(tmp_path / "read_only", 4096, "ro")
+    yield disk.folder
+    disk.close()
+
+
+def test_targets_that_cannot_be_made_are_refused(sources, tmp_path, read_only, monkeypatch):
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes.txt").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "link").symlink_to("empty")
+    (tmp_path / "nowhere").symlink_to("absent")
+    monkeypatch.chdir(tmp_path / "empty")
+    targets = {
+        tmp_path / "full": "exists and is not empty",
+        tmp_path / "file": "exists and is not empty",
+        tmp_path / "file" / "out": "file is not a folder that can be written",
+        tmp_path / "link": "is a link",
+        tmp_path / "nowhere": "is a link",
+        tmp_path / "nowhere" / "out": "nowhere is not a folder that can be written",
+        read_only / "out": "is not a folder that can be written",
+        tmp_path / ("n" * 300): "File name too long",
+        tmp_path / ("n" * 250): "File name too long",
+        Path(): "is not the name of a folder to make",
+        Path("/"): "is not the name of a folder to make",
+    }
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.exists()}
+    for kind, source in sources.items():
+        for target, says in targets.items():
+            with pytest.raises(UserError) as refused:
+                plan_merge(source.folder, target)
+            assert says in refused.value.message, (kind, target)
+    assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.exists()}
+
+
+def test_a_target_where_a_disk_is_mounted_is_refused(sources, read_only):
+    with pytest.raises(UserError, match="is where a disk is mounted") as refused:
+        plan_merge(sources["verl"].folder, read_only)
+    assert str(read_only / "model") in refused.value.hint
