@@ -1,5 +1,6 @@
 """Bad input, for every kind of source: refused as the user's (exit 1) before anything is written, all pieces named."""
 
+import json
 import os
 import pickle
 import shutil
@@ -95,6 +96,11 @@ def test_missing_and_cut_shards_are_named_together(sources, tmp_path, kind):
     assert f"{files[0].name} is missing" in said and files[1].name in said.replace(files[0].name, ""), said
 
 
+def other_ranks_rlx(folder: Path, files: list[Path], tmp_path: Path) -> str:
+    shutil.copy(files[1], files[1].with_name("shard-00003-model-00001-of-00001.safetensors"))
+    return "shard-00003-model-00001-of-00001.safetensors is not of this checkpoint"
+
+
 def other_ranks_verl(folder: Path, files: list[Path], tmp_path: Path) -> str:
     shutil.copy(files[1], files[1].with_name("model_world_size_4_rank_3.pt"))
     return "says world size 2, there are files of world size 2, 4"
@@ -117,7 +123,7 @@ def write_alone(folder: Path) -> None:
 
 
 OTHER_RANKS = {
-    "verl": other_ranks_verl, "dcp": other_ranks_dcp, "deepspeed": other_ranks_deepspeed,
+    "rlx": other_ranks_rlx, "verl": other_ranks_verl, "dcp": other_ranks_dcp, "deepspeed": other_ranks_deepspeed,
 }  # fmt: skip
 
 
@@ -261,3 +267,18 @@ def test_a_target_where_a_disk_is_mounted_is_refused(sources, read_only):
     with pytest.raises(UserError, match="is where a disk is mounted") as refused:
         plan_merge(sources["verl"].folder, read_only)
     assert str(read_only / "model") in refused.value.hint
+
+
+@pytest.mark.parametrize("told", [{"architectures": None}, {"architectures": ["NamedByAnotherVersion"]}])
+def test_a_config_without_a_known_architecture_is_read_by_its_model_type(sources, tmp_path, told):
+    """Case K11."""
+    folder, files = sources["verl"].copied(tmp_path / "source")
+    config = files[0].parent / "huggingface" / "config.json"
+    written = json.loads(config.read_text())
+    config.write_text(json.dumps(written | told))
+    merge(plan_merge(folder, tmp_path / "out"))
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["architectures"] == ["Qwen2ForCausalLM"]
+    config.write_text(json.dumps(written | told | {"model_type": "qwen99"}))
+    assert "model type `qwen99`" in refusal(folder, tmp_path / "other")
+    config.write_text(json.dumps(written | told | {"model_type": "qwen2_vl"}))
+    assert "Qwen2VLConfig" in refusal(folder, tmp_path / "other")

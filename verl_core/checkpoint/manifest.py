@@ -136,10 +136,18 @@ def read_manifest(folder: Folder) -> Manifest:
 
 
 def faults(folder: Folder, manifest: Manifest, parts: tuple[str, ...] = ("",)) -> list[str]:
-    """Every piece below `parts` (path prefixes) that is missing or has the wrong size, in words; empty: all well."""
+    """Every piece below `parts` (path prefixes) that is missing or has the wrong size, and every file of tensors there
+    that is none of the pieces and would be read beside them, in words; empty: all well."""
     pieces = manifest.below(parts)
-    sizes = folder.sizes() if isinstance(folder, ObjectPath) else _sizes(folder, [name for name, _ in pieces])
-    return [fault for name, piece in pieces if (fault := _size_fault(sizes.get(name), name, piece))]
+    if isinstance(folder, ObjectPath):
+        sizes = folder.sizes()
+        there = list(sizes)
+    else:
+        sizes = _sizes(folder, [name for name, _ in pieces])
+        there = [path.relative_to(folder).as_posix() for path in folder.rglob("*.safetensors")]
+    found = [fault for name, piece in pieces if (fault := _size_fault(sizes.get(name), name, piece))]
+    strange = [n for n in there if n.startswith(parts) and n.endswith(".safetensors") and n not in manifest.files]
+    return found + [f"{name} is not of this checkpoint" for name in sorted(strange)]
 
 
 def content_faults(
