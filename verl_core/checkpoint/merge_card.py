@@ -44,11 +44,13 @@ def origin_of(checkpoint: Path, step: int | None, base: str | None = None, train
     """
     if trainer is not None:
         return Origin(base, step=step, trainer=trainer)
+    if checkpoint.absolute().parent.name != "checkpoints":  # copied out of its run
+        return Origin(base, step=step)
     run = checkpoint.absolute().parent.parent
     try:
         config = yaml_text.read((run / "config.yaml").read_text(encoding="utf-8"))
         trained, algorithm = config["model"]["path"], config["algorithm"]["name"]
-    except FileNotFoundError:  # a checkpoint that was copied alone
+    except FileNotFoundError:
         trained = algorithm = None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{run / 'config.yaml'} cannot be read: {error}", "copy the run's records again") from error
