@@ -10,6 +10,7 @@ from verl_core.config import catalogue, dataset_options
 from verl_core.config.compose import profile_names
 from verl_core.config.errors import UserError
 from verl_core.config.files import path_fault, user_path
+from verl_core.config.urls import is_url
 
 HUB_NAME = re.compile(r"[\w.\-]+/[\w.\-]+")
 YAML = (".yaml", ".yml")
@@ -27,6 +28,8 @@ def _is_source(word: str) -> bool:
         return True
     if not word or "=" in word or word.startswith("+") or is_deletion(word) or word.endswith(YAML):
         return False
+    if is_url(word):
+        return True
     if path_fault(word) or word in profile_names():
         return False
     path = Path(word).expanduser()
@@ -34,8 +37,9 @@ def _is_source(word: str) -> bool:
 
 
 def run_of(source: str) -> Path | None:
-    """The run that `source` is or lies in, None for a plain model. UserError for a path that does not exist."""
-    if source.startswith("builtin:"):
+    """The run that `source` is or lies in, None for a plain model and for a URL. UserError for a path that does not
+    exist."""
+    if source.startswith("builtin:") or is_url(source):
         return None
     path = user_path(source, "MODEL_OR_RUN")
     if path.exists():

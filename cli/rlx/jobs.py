@@ -1,11 +1,17 @@
 """Becoming one of the jobs that need no run directory of their own: prepare, eval, merge, plot."""
 
 import shlex
-from collections.abc import Sequence
+import sys
+from collections.abc import Collection, Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from rlx import ui
 from rlx.env import interpreter, launch, manager
+
+_PACKAGES = {"s3": "s3fs", "gcs": "gcsfs"}
+"""The module by which an extra is known to be there."""
 
 
 def become(
@@ -42,6 +48,16 @@ def planned(job: str, args: Sequence[str], extras: Sequence[str]) -> dict[str, A
         absent.append(f"the environment {environment.folder} is not there yet; a real run makes it")
         ui.warn(absent[0])
     return {"dry_run": True, "launch": line, "absent": absent}
+
+
+def with_packages(extras: Collection[str]) -> None:
+    """Goes on as this same command in an environment with these extras, where the interpreter lacks one's package."""
+    if all(find_spec(_PACKAGES[extra]) for extra in extras):
+        return
+    trained_with = ("fsdp", *sorted(extras))  # more than is needed, but there where runs were made
+    wanted = trained_with if manager.environment(trained_with).complete() else tuple(sorted(extras))
+    if (python := launch.python_for(wanted, uses_gpu=False)).absolute() != Path(sys.executable).absolute():
+        launch.run_in(python, "rlx", sys.argv[1:], None)
 
 
 def options(**values: object) -> list[str]:

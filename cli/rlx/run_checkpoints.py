@@ -3,21 +3,30 @@
 from pathlib import Path
 from typing import Any
 
-from rlx import ui
+from rlx import jobs, ui
 from verl_core.checkpoint import inspect
 from verl_core.checkpoint.inspect import Inspected
 from verl_core.config.errors import UserError
+from verl_core.config.urls import url_extras
 
 MOST = 3
 """Faults of one checkpoint that a table names."""
 
 
-def checkpoints_of(source: Path) -> list[Inspected]:
-    """Those of a run directory or of its `checkpoints` folder, by step."""
-    return inspect.inspect(source / "checkpoints" if (source / "checkpoints").is_dir() else source)
+def checkpoints_of(source: Path | str) -> list[Inspected]:
+    """Those of a run directory, of its `checkpoints` folder or of a URL, by step. Where they are on an object store and
+    this interpreter cannot read it, the command goes on in an environment that can."""
+    jobs.with_packages(extras_of(source) or ())
+    return inspect.inspect(inspect.checkpoints_folder(source))
 
 
-def require_some(found: list[Inspected], source: Path) -> None:
+def extras_of(source: Path | str) -> set[str] | None:
+    """The extras that reading them from an object store needs; None where they are on a disk."""
+    folder = inspect.checkpoints_folder(source)
+    return None if isinstance(folder, Path) else url_extras(str(folder))
+
+
+def require_some(found: list[Inspected], source: Path | str) -> None:
     """UserError where there is none."""
     if not found:
         raise UserError(

@@ -33,6 +33,7 @@ def fetched(checkpoint: ObjectPath, parts: tuple[str, ...]) -> Path:
             "name a folder with more room by TMPDIR",
         )
     folder = Path(tempfile.mkdtemp(prefix="rlx-")) / checkpoint.name
+    folder.mkdir()
     atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
     log.info("fetching %s: %s bytes to %s", checkpoint, f"{need:,}", folder)
 

@@ -16,7 +16,7 @@ log = logging.getLogger(__name__)
 EVERYTHING = ("",)
 
 
-def find_checkpoint(source: Path | str, parts: tuple[str, ...] = EVERYTHING) -> Path:
+def find_checkpoint(source: Folder | str, parts: tuple[str, ...] = EVERYTHING) -> Path:
     """The checkpoint meant by a run directory, its `checkpoints` folder (their newest whole one) or a `global_step_N`;
     of one on an object store, meant by its URL or by its run, a copy of the files below `parts`.
 
@@ -28,6 +28,14 @@ def find_checkpoint(source: Path | str, parts: tuple[str, ...] = EVERYTHING) -> 
     with before_the_start():
         found = _find(place, parts)
         return found if isinstance(found, Path) else fetched(found, parts)
+
+
+def on_this_machine(source: Folder | str, parts: tuple[str, ...]) -> Path:
+    """The path `source`; where it means a checkpoint on an object store, what `find_checkpoint` makes of it."""
+    place = folder_of(source)
+    if isinstance(place, Path) and isinstance(checkpoints_folder(place), Path):
+        return place.expanduser()
+    return find_checkpoint(place, parts)
 
 
 def _find(source: Folder, parts: tuple[str, ...]) -> Folder:

@@ -8,7 +8,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from verl_core.checkpoint.manifest import MANIFEST, Manifest, NoManifest, content_faults, faults, read_manifest
-from verl_core.checkpoint.objects import Folder, ObjectPath
+from verl_core.checkpoint.objects import Folder, ObjectPath, folder_of
 
 _STEP = re.compile(r"global_step_(\d+)")
 
@@ -42,8 +42,9 @@ class Inspected:
         return not self.faults
 
 
-def checkpoints_folder(source: Folder) -> Folder:
-    """The folder that holds the checkpoints of a run directory, which may name an object store; or `source` itself."""
+def checkpoints_folder(place: Folder | str) -> Folder:
+    """The folder that holds the checkpoints of a run directory, which may name an object store; or `place` itself."""
+    source = folder_of(place)
     if isinstance(source, ObjectPath):
         return source
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from verl_core.checkpoint.adapter import base_folder
-from verl_core.checkpoint.find import find_checkpoint, survey
+from verl_core.checkpoint.find import find_checkpoint, on_this_machine, survey
 from verl_core.checkpoint.foreign.recognise import looked_for, recognise
 from verl_core.checkpoint.foreign.source import SourceOptions
 from verl_core.checkpoint.huggingface import FOLDER
@@ -19,6 +19,7 @@ from verl_core.checkpoint.merge_foreign import foreign_content
 from verl_core.checkpoint.merge_verify import Verify, require_changed, verify
 from verl_core.checkpoint.merge_whole import WholeModel
 from verl_core.checkpoint.model_folder import ModelFolder
+from verl_core.checkpoint.objects import Folder
 from verl_core.checkpoint.safetensors_stream import MAX_FILE_BYTES, TensorPlan, write_file, write_index
 from verl_core.checkpoint.shards import Shards
 from verl_core.checkpoint.target import check_target, new_folder
@@ -76,7 +77,7 @@ class MergePlan:
 
 
 def plan_merge(
-    source: Path | str,
+    source: Folder | str,
     out: Path | str,
     dtype: Dtype = "keep",
     role: str = "actor",
@@ -104,8 +105,9 @@ def plan_merge(
     trained, tensors that are missing, unknown or of another shape than the architecture's, an adapter that is asked for
     and absent, or whose base is.
     """
-    out, source = Path(out).expanduser(), Path(source).expanduser()
+    out = Path(out).expanduser()
     check_target(out)
+    source = on_this_machine(source, _needed_parts(role))
     below = resolve(base) if base else None
     compared = None if allow_unchanged or lora == "adapter" else below
     foreign = None

@@ -1,9 +1,9 @@
 """What the jobs behind `rlx merge` are told in the same words."""
 
 from argparse import ArgumentParser, Namespace
-from pathlib import Path
 
 from verl_core.checkpoint.merge_push import BRANCH, PushTarget
+from verl_core.checkpoint.objects import folder_of
 
 ROLES = ["actor", "critic", "reward_model"]
 
@@ -11,7 +11,7 @@ ROLES = ["actor", "critic", "reward_model"]
 def job_parser(prog: str, description: str, source: str) -> ArgumentParser:
     """A parser of SOURCE, of what `source` says, and of what every job takes."""
     parser = ArgumentParser(prog=prog, description=description)
-    parser.add_argument("source", type=Path, help=source)
+    parser.add_argument("source", type=folder_of, help=source)
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
     parser.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")
     parser.add_argument("--dry-run", action="store_true", help="check everything, write nothing")

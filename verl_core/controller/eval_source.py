@@ -14,6 +14,7 @@ from verl_core.checkpoint.find import find_checkpoint, require_undamaged
 from verl_core.checkpoint.manifest import read_manifest
 from verl_core.config.errors import UserError
 from verl_core.config.schema import ModelConfig, RewardConfig, RlxConfig
+from verl_core.config.urls import is_url
 from verl_core.controller.executors.base import placements
 from verl_core.controller.run import Generation
 from verl_core.controller.sources import val_sampling
@@ -22,6 +23,7 @@ from verl_core.models.adapter_folder import is_adapter
 from verl_core.models.pretrained import resolve
 from verl_core.rewards.models.judge import instruction_of
 
+_EVALUATED = ("actor/",)
 DIGITS = 12  # hexadecimal digits of a digest
 
 
@@ -88,14 +90,14 @@ def _locate(source: str, model: ModelConfig) -> tuple[str, Path | None, ModelCon
     """The Hugging Face folder of architecture and tokenizer, the checkpoint whose weights to load over it, and the
     model's settings with the adapter that this checkpoint has."""
     path = Path(source).expanduser()
-    if path.is_dir() and not (path / "config.json").exists():
-        checkpoint = find_checkpoint(path)
+    if is_url(source) or (path.is_dir() and not (path / "config.json").exists()):
+        checkpoint = find_checkpoint(source, _EVALUATED)
         if "actor" not in (roles := read_manifest(checkpoint).roles):
             raise UserError(
                 f"{source} has no model that answers: it trained a {', '.join(sorted(roles))}",
                 "name a run that has an actor; val/acc in its metrics is how it orders held-out pairs",
             )
-        require_undamaged(checkpoint, ("actor/",))
+        require_undamaged(checkpoint, _EVALUATED)
         trained = checkpoint / "actor" / "weights"
         folder = base_folder(checkpoint, "actor") if is_adapter(trained) else checkpoint / "actor" / "huggingface"
         return str(folder), checkpoint, settings_of(trained, model)

@@ -1,11 +1,12 @@
 """`rlx eval`: become the job that scores models and runs on held-out prompts."""
 
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import typer
 
-from rlx import eval_sources, jobs
+from rlx import eval_sources, jobs, run_checkpoints
 from rlx.arguments import (
     FILE_OPTION,
     JSON_OPTION,
@@ -79,7 +80,8 @@ def evaluate(
     options += [word for each in files for word in jobs.options(data=each)]
     options += jobs.options(seed=seed, out=out, json=as_json)
     uses_gpu = resolved.config.trainer.device != "cpu"
-    wanted = sorted({*extras(configs[0]), *needs(files)})
+    stores = [run_checkpoints.extras_of(each) or () for each in sources]
+    wanted = sorted({*extras(configs[0]), *needs(files), *chain(*stores)})
     jobs.become(JOB, [*sources, *options, *(["-v"] if verbose else [])], wanted, uses_gpu=uses_gpu)
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import typer
 
-from rlx import jobs
+from rlx import jobs, run_checkpoints
 from rlx.arguments import DRY_RUN_OPTION, JSON_OPTION, VERBOSE_OPTION, existing, refuse_empty
 from verl_core.config.errors import UserError
 from verl_core.config.files import user_path
+from verl_core.config.urls import is_url
 
 JOB = "verl_core.checkpoint.merge_job"
 REVERSE_JOB = "verl_core.checkpoint.reverse_job"
@@ -50,10 +51,11 @@ class Lora(StrEnum):
 
 @app.command()
 def merge(
-    source: Path = typer.Argument(
+    source: str = typer.Argument(
         ...,
         metavar="SOURCE",
-        help="A run directory (its newest whole checkpoint), one global_step_N, or a checkpoint of another program.",
+        help="A run directory (its newest whole checkpoint), one global_step_N, the URL of either, or a checkpoint of "
+        "another program.",
     ),
     out: Path | None = typer.Option(
         None, "--out", metavar="DIR", help="Folder to write; must be new or empty.", show_default=False
@@ -108,7 +110,8 @@ def merge(
 
     Example: `rlx merge runs/smoke/smoke-1 --out smoke-model`, and `--push me/smoke-model` to have it on the hub.
     """
-    source = existing(source, "SOURCE")
+    if not is_url(source) or reverse or out is None:
+        source = str(existing(Path(source), "SOURCE"))
     refuse_empty(push, "--push")
     of = jobs.options(role=role if role is not Role.actor else None, trust_remote_code=trust_remote_code)
     how = jobs.options(
@@ -127,10 +130,11 @@ def merge(
     if out is None:
         if push is None or of or how or reverse:
             raise typer.BadParameter("is missing: the folder to write", param_hint="--out")
-        jobs.become(PUSH_JOB, [str(source), *where, *said], EXTRAS, dry_run, as_json)
+        jobs.become(PUSH_JOB, [source, *where, *said], EXTRAS, dry_run, as_json)
         return
     out = user_path(out, "--out")
-    if not reverse and not _may_hold_one(source):
+    on_a_store = run_checkpoints.extras_of(source)
+    if not reverse and on_a_store is None and not _may_hold_one(Path(source)):
         raise UserError(f"{source} holds no checkpoint", "name a run directory or one of its checkpoints/global_step_N")
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         there = f", or push what is there: rlx merge {out} --push {push}" if push else ""
@@ -143,7 +147,8 @@ def merge(
             "leave out all but --out, --role, --trust-remote-code, --json and --dry-run",
         )
     job = REVERSE_JOB if reverse else JOB
-    jobs.become(job, [str(source), "--out", str(out), *of, *how, *where, *said], EXTRAS, dry_run, as_json)
+    extras = sorted({*EXTRAS, *(on_a_store or ())})
+    jobs.become(job, [source, "--out", str(out), *of, *how, *where, *said], extras, dry_run, as_json)
 
 
 def _may_hold_one(source: Path) -> bool:

@@ -8,7 +8,8 @@ import typer
 
 from rlx import jobs, run_checkpoints, run_records, ui
 from rlx.arguments import JSON_OPTION
-from verl_core.config.errors import UserError
+from rlx.run_checkpoints import Inspected
+from verl_core.config.errors import RunError, UserError
 
 PLOT_JOB = "verl_core.tracking.plot_job"
 PLOT_EXTRAS = ("plot",)
@@ -89,7 +90,7 @@ def show(run: Path = typer.Argument(..., metavar="RUN", help="A run directory.")
 
 @app.command()
 def verify(
-    run: Path = typer.Argument(..., metavar="RUN", help="A run directory, or its checkpoints folder."),
+    run: str = typer.Argument(..., metavar="RUN", help="A run directory, its checkpoints folder, or the URL of one."),
     checksums: bool = typer.Option(False, "--checksums", help="Read every file: finds changed ones, takes its time."),
     as_json: bool = JSON_OPTION,
 ) -> None:
@@ -133,7 +134,7 @@ def _overview(run: Path) -> dict[str, Any]:
     record = run_records.read_json(run / "run.json") or {}
     summary = run_records.read_json(run / "summary.json") or {}
     steps = summary.get("steps", (run_records.last_metrics(run) or {}).get("step", 0))
-    checkpoints = run_checkpoints.checkpoints_of(run)
+    checkpoints = _checkpoints(run)
     whole = run_checkpoints.newest_whole(checkpoints)
     return {
         "run": str(run),
@@ -145,6 +146,15 @@ def _overview(run: Path) -> dict[str, Any]:
         "val": summary.get("val"),
         "state": summary.get("exit_reason", "unfinished"),
     }
+
+
+def _checkpoints(run: Path) -> list[Inspected]:
+    """None, with a warning, where a store cannot be reached: the others are still to be listed."""
+    try:
+        return run_checkpoints.checkpoints_of(run)
+    except RunError as error:
+        ui.warn(f"{run}: {error.message}")
+        return []
 
 
 def _saved(run: dict[str, Any]) -> str:
