@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,36 @@ def test_the_manifest_says_the_value(tmp_path):
         "metric": METRIC,
         "value": 0.25,
     }
+
+
+def test_copies_under_other_steps_names_stay_and_are_not_counted(tmp_path, caplog):
+    keep = Retention(1, METRIC)
+    save(tmp_path, 1, 0.9, keep)
+    shutil.copytree(tmp_path / "global_step_1", tmp_path / "global_step_4")
+    for step in (2, 3):
+        save(tmp_path, step, 0.1, keep)
+    assert steps(tmp_path) == [1, 3, 4], "the best itself stays, not the copy instead of it"
+    save(tmp_path, 4, 0.2, keep)
+    assert "is a copy of the checkpoint of step 1: it is kept as global_step_4.foreign-" in caplog.text
+    left = sorted(path.name.partition(".")[0] for path in tmp_path.glob("global_step_*"))
+    assert left == ["global_step_1", "global_step_4", "global_step_4"]
+
+
+def test_a_checkpoint_that_was_moved_to_another_disk_stays_there(tmp_path, caplog):
+    folder, moved = tmp_path / "checkpoints", tmp_path / "moved"
+    save(folder, 1, None, Retention(1))
+    (folder / "global_step_1").rename(moved)
+    (folder / "global_step_1").symlink_to(moved)
+    save(folder, 2, None, Retention(1))
+    assert {path.name for path in folder.iterdir()} == {"global_step_2", "latest"} and "could not" not in caplog.text
+    assert {path.name for path in moved.iterdir()} == {"manifest.json", "trainer.json"}
+
+
+@pytest.mark.parametrize("make", [Path.touch, Path.mkdir, lambda path: path.symlink_to("nowhere")])
+def test_whatever_has_the_name_of_a_step_that_is_saved_is_kept_aside(tmp_path, caplog, make):
+    make(tmp_path / "global_step_1")
+    save(tmp_path, 1, None, Retention(1))
+    save(tmp_path, 2, None, Retention(1))
+    assert "is not of rlx (no manifest.json): it is kept as global_step_1.foreign-" in caplog.text
+    (aside,) = tmp_path.glob("global_step_1*")
+    assert aside.name.startswith("global_step_1.foreign-") and CheckpointStore(tmp_path).latest().name[-1] == "2"

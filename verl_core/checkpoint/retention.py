@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from verl_core.checkpoint.inspect import step_of
 from verl_core.checkpoint.manifest import Manifest, Score
 from verl_core.checkpoint.objects import Folder
 from verl_core.config.errors import UserError
@@ -42,8 +43,10 @@ class Retention:
         return max(scored)[2] if scored else None
 
     def superfluous(self, checkpoints: Sequence[tuple[Folder, Manifest]]) -> list[Folder]:
-        """Those to remove, of whole checkpoints in the order they were written. Never the newest."""
+        """Those to remove, of whole checkpoints in the order they were written. Never the newest, nor a copy that a
+        person has made under another step's name: it is not counted either."""
         if self.newest is None:
             return []
-        best = self.best(checkpoints)
-        return [path for path, _ in checkpoints[: -self.newest] if path != best]
+        own = [(path, manifest) for path, manifest in checkpoints if step_of(path) == manifest.step]
+        best = self.best(own)
+        return [path for path, _ in own[: -self.newest] if path != best]

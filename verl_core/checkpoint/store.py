@@ -14,9 +14,10 @@ from typing import ClassVar
 
 from verl_core.checkpoint.disk import DiskFull
 from verl_core.checkpoint.find import EVERYTHING, is_whole, newest_whole
-from verl_core.checkpoint.inspect import survey
+from verl_core.checkpoint.inspect import step_of, survey
 from verl_core.checkpoint.manifest import (
     MANIFEST,
+    NoManifest,
     Score,
     content_faults,
     fsync,
@@ -101,7 +102,7 @@ class CheckpointStore(Saves[Path]):
         aside = None
         try:
             write_manifest(temporary, step, serial, score)
-            aside = self._move_aside(target) if target.exists() else None
+            aside = self._move_aside(target) if os.path.lexists(target) else None
             temporary.rename(target)
         except OSError as error:
             if aside:
@@ -185,10 +186,17 @@ class CheckpointStore(Saves[Path]):
         _remove(self._to_trash(self.folder / name))
 
     def _move_aside(self, target: Path) -> Path:
+        why = f"is not of rlx (no {MANIFEST})"
         if (target / MANIFEST).exists():
-            return self._to_trash(target)
+            try:
+                step = read_manifest(target).step
+            except NoManifest:
+                return self._to_trash(target)
+            if step == step_of(target):
+                return self._to_trash(target)
+            why = f"is a copy of the checkpoint of step {step}"
         foreign = target.with_name(f"{target.name}.foreign-{uuid.uuid4().hex[:8]}")
-        log.warning("%s is not of rlx (no %s): it is kept as %s", target, MANIFEST, foreign.name)
+        log.warning("%s %s: it is kept as %s", target, why, foreign.name)
         return target.rename(foreign)
 
     def _to_trash(self, path: Path) -> Path:
@@ -198,7 +206,10 @@ class CheckpointStore(Saves[Path]):
 
 def _remove(path: Path) -> None:
     try:
-        shutil.rmtree(path)
+        if path.is_symlink():  # by which a person has moved a checkpoint to another disk, where it stays
+            path.unlink()
+        else:
+            shutil.rmtree(path)
     except OSError as error:
         log.warning("could not remove %s: %s", path, error)
 
