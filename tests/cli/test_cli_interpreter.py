@@ -84,7 +84,7 @@ def test_commands_work_without_uv_and_registry(rlx, image, words):
 
 @pytest.mark.slow
 def test_a_run_in_an_interpreter_at_hand(rlx, image):
-    words = ("trainer.total_training_steps=1", "trainer.device=cpu")
+    words = ("trainer.total_training_steps=1", "trainer.device=cpu", "warmup.phases=[]", "data.val_max_samples=8")
     done = rlx("train", "smoke", *words, env=NO_UV | {"RLX_PYTHON": str(image)})
     assert done.returncode == 0, done.stderr
     assert f"{image}/bin/python -P -m verl_core.controller.job" in done.stderr

@@ -215,7 +215,9 @@ def test_sigterm_saves_and_ends_every_machine(two_machines):
 @pytest.mark.slow
 def test_a_requeued_job_goes_on_from_its_checkpoint(tmp_path):
     cluster = Cluster(tmp_path, uv=UV)
-    text = script("trainer.total_training_steps=8", folder=cluster.project)
+    text = script(
+        "trainer.total_training_steps=8", "warmup.phases=[]", "data.val_max_samples=8", folder=cluster.project
+    )
     end = str(int(time.time()) + 100)
     job = cluster.start(text, SLURM_JOB_ID="5", SLURM_JOB_END_TIME=end)
     metrics = cluster.project / "runs/smoke/slurm-5/metrics.jsonl"
