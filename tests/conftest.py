@@ -7,10 +7,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from verl_core.config import registry
+
+if TYPE_CHECKING:
+    from tests.support.object_stores import ObjectServer
 
 # Started in the background of a script, tests ignore Ctrl-C, and every command under test would inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -24,6 +28,13 @@ gc.disable()
 ROOT = Path(__file__).resolve().parents[1]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
+LONGEST = (
+    "e2e_ranks", "e2e_smoke", "training_parts", "e2e_algorithms", "e2e_pools", "e2e_distillation", "e2e_vllm",
+    "rollout_child_hf", "training_compile", "e2e_model_rewards", "rollout_vllm_tp", "e2e_lora", "e2e_replicas",
+    "e2e_gsm8k", "training_sharding", "training_shared_prompt", "rollout_vllm_kill", "rollout_vllm",
+)  # fmt: skip
+"""Files with slow tests of a minute or more, the longest first: begun late, one would run when all else has ended."""
+
 
 def pytest_collection_finish() -> None:
     gc.freeze()
@@ -31,7 +42,9 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `gpu` need a CUDA device; torch is asked only when there are some."""
+    """Tests marked `gpu` need a CUDA device; torch is asked only when there are some. The longest files come first."""
+    order = {f"test_{name}": place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: order.get(item.path.stem, len(order)))
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked:
         import torch
@@ -84,3 +97,19 @@ def command_variables(
         **changes,
     }
     return {name: value for name, value in wanted.items() if value is not None}
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator["ObjectServer"]:
+    """An S3 server in this process, started once."""
+    from tests.support.object_stores import s3
+
+    with s3() as server:
+        yield server
+
+
+@pytest.fixture
+def s3(s3_server: "ObjectServer") -> Iterator["ObjectServer"]:
+    """The S3 server, which this process and those it starts reach."""
+    with s3_server.reached():
+        yield s3_server
