@@ -6,7 +6,7 @@ from typing import Any
 from rlx import jobs, ui
 from verl_core.checkpoint import inspect
 from verl_core.checkpoint.inspect import Inspected
-from verl_core.config.errors import UserError
+from verl_core.config.errors import RunError, UserError
 from verl_core.config.urls import url_extras
 
 MOST = 3
@@ -15,9 +15,12 @@ MOST = 3
 
 def checkpoints_of(source: Path | str) -> list[Inspected]:
     """Those of a run directory, of its `checkpoints` folder or of a URL, by step. Where they are on an object store and
-    this interpreter cannot read it, the command goes on in an environment that can."""
+    this interpreter cannot read it, the command goes on in an environment that can. UserError where it refuses."""
     jobs.with_packages(extras_of(source) or ())
-    return inspect.inspect(inspect.checkpoints_folder(source))
+    try:
+        return inspect.inspect(inspect.checkpoints_folder(source))
+    except RunError as error:
+        raise UserError(error.message, error.hint) from error
 
 
 def extras_of(source: Path | str) -> set[str] | None:

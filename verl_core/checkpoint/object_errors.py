@@ -43,7 +43,7 @@ def before_the_start() -> Iterator[None]:
 def no_bucket(url: str) -> RunError:
     """The error for a bucket that is not there."""
     bucket = "/".join(url.split("/")[:3])
-    return RunError(f"there is no {bucket}", f"make the bucket, or correct the URL; trainer.checkpoint_url was {url}")
+    return RunError(f"there is no {bucket}", "make it, or correct trainer.checkpoint_url")
 
 
 def _no_package(url: str, error: ImportError) -> EnvError:
@@ -62,7 +62,7 @@ def _failure(url: str, error: Exception) -> RunError:
         return RunError(f"{url}: no credentials: {reason}", _CREDENTIALS)
     if isinstance(error, PermissionError) or "forbidden" in reason.lower():
         return RunError(f"{url}: access is denied: {reason}", _CREDENTIALS)
-    return RunError(f"{url} cannot be used: {kind}: {reason}", "look at the network and the store, then --resume")
+    return RunError(f"{url} cannot be used: {kind}: {reason}", "look at the network; a run goes on by --resume")
 
 
 def _first_line(error: BaseException) -> str:

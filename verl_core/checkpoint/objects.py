@@ -11,12 +11,15 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from verl_core.checkpoint.object_errors import worded
 from verl_core.checkpoint.pieces import Measured, Piece, Sink
 from verl_core.config.urls import is_url
+
+_THREADS = 8
 
 
 class ObjectPath:
@@ -119,11 +122,15 @@ class ObjectPath:
         return {name[start:]: info["size"] for name, info in found.items() if name.startswith(f"{self._key}/")}
 
     def delete(self, names: list[str]) -> None:
-        """Removes these objects below; one that is not there is none to remove."""
-        with worded(self.url):
-            for start in range(0, len(names), 1000):
-                with contextlib.suppress(FileNotFoundError):
-                    self._files.rm([f"{self._key}/{name}" for name in names[start : start + 1000]])
+        """Removes these objects below; one that is not there is none to remove. One by one: fsspec reads a list of them
+        as patterns."""
+
+        def remove(name: str) -> None:
+            with worded(self.url), contextlib.suppress(FileNotFoundError):
+                self._files.rm_file(f"{self._key}/{name}")
+
+        with ThreadPoolExecutor(_THREADS) as pool:
+            list(pool.map(remove, names))
 
     @property
     def _files(self) -> Any:

@@ -9,7 +9,7 @@ from verl_core.config.files import path_fault
 from verl_core.config.ranges import out_of_range
 from verl_core.config.schema import FACTS, RlxConfig
 from verl_core.config.typed import show
-from verl_core.config.urls import url_fault
+from verl_core.config.urls import holds_credentials, url_fault
 
 PATHS = (
     "data.train_files",
@@ -108,8 +108,10 @@ def _paths(said: Said) -> Iterator[str]:
 def _urls(said: Said) -> Iterator[str]:
     """URLs that name no folder of an object store."""
     key = "trainer.checkpoint_url"
-    if (url := said.value(key)) and (fault := url_fault(str(url))):
-        yield f"{said(key)}: {fault}"
+    url = str(said.value(key) or "")
+    if url and (fault := url_fault(url)):
+        named = f"{key} ({said.origin(key)})" if holds_credentials(url) else said(key)
+        yield f"{named}: {fault}"
 
 
 def _empty_texts(value: object, path: str) -> Iterator[str]:

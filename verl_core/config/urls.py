@@ -20,11 +20,16 @@ def url_fault(text: str) -> str | None:
     protocol, _, rest = text.partition("://")
     if protocol in ("file", "local"):
         return "a folder of this machine is trainer.default_local_dir"
-    if "@" in rest.split("/")[0]:
+    if holds_credentials(text):
         return "credentials do not belong in a URL: they come from the environment (AWS_ACCESS_KEY_ID, ...)"
     if not rest.strip("/") or "?" in rest or "#" in rest:
         return "expected a URL with a bucket or a host, and without ? or #"
     return None
+
+
+def holds_credentials(url: str) -> bool:
+    """Whether a name or a secret stands before the host, which no message may show."""
+    return "@" in url.partition("://")[2].split("/")[0]
 
 
 def url_extras(url: str | None) -> set[str]:

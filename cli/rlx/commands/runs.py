@@ -9,7 +9,7 @@ import typer
 from rlx import jobs, run_checkpoints, run_records, ui
 from rlx.arguments import JSON_OPTION
 from rlx.run_checkpoints import Inspected
-from verl_core.config.errors import RunError, UserError
+from verl_core.config.errors import UserError
 
 PLOT_JOB = "verl_core.tracking.plot_job"
 PLOT_EXTRAS = ("plot",)
@@ -152,7 +152,7 @@ def _checkpoints(run: Path) -> list[Inspected]:
     """None, with a warning, where a store cannot be reached: the others are still to be listed."""
     try:
         return run_checkpoints.checkpoints_of(run)
-    except RunError as error:
+    except UserError as error:
         ui.warn(f"{run}: {error.message}")
         return []
 

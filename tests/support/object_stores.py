@@ -1,0 +1,67 @@
+"""Object stores on this machine: moto's S3, and an emulator of Google Cloud Storage."""
+
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+BUCKET = "checkpoints"
+
+
+@dataclass(frozen=True)
+class ObjectServer:
+    """`variables`: what a process must have in its environment to reach the store by `url`."""
+
+    url: str
+    variables: Mapping[str, str]
+
+    @contextmanager
+    def reached(self) -> Iterator[None]:
+        """This process reaches it."""
+        import fsspec
+        from fsspec.config import conf, set_conf_env
+
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in self.variables.items():
+                patch.setenv(name, value)
+            set_conf_env(conf)  # fsspec reads its variables when it is imported
+            kind = fsspec.get_filesystem_class(self.url.partition(":")[0])
+            kind.clear_instance_cache()
+            yield
+            kind.clear_instance_cache()
+
+
+@contextmanager
+def s3() -> Iterator[ObjectServer]:
+    """A server that lives in this process."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    endpoint = f"http://{host}:{port}"
+    urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT"), timeout=30).close()
+    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+    try:
+        yield ObjectServer(
+            f"s3://{BUCKET}", {**keys, "AWS_ENDPOINT_URL": endpoint, "AWS_EC2_METADATA_DISABLED": "true"}
+        )
+    finally:
+        server.stop()
+
+
+@contextmanager
+def gcs() -> Iterator[ObjectServer]:
+    """The same of Google's protocol. Its gRPC interface, which gcsfs would ask for the kind of bucket, is not there."""
+    from gcp_storage_emulator.server import create_server
+
+    server = create_server("127.0.0.1", 0, in_memory=True, default_bucket=BUCKET)
+    server.start()
+    endpoint = f"http://127.0.0.1:{server._api._httpd.server_port}"
+    plain = {"FSSPEC_GS_TOKEN": "anon", "FSSPEC_GS_PROJECT": "test", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
+    try:
+        yield ObjectServer(f"gs://{BUCKET}", {**plain, "STORAGE_EMULATOR_HOST": endpoint})
+    finally:
+        server.stop()
