@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 from checkpoint_models import engine_state, save_run, tiny_model
+from peft import LoraConfig, get_peft_model
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from verl_core.checkpoint import CheckpointStore, save_huggingface_files, save_role
 from verl_core.checkpoint.merge import merge, plan_merge
 from verl_core.checkpoint.merge_job import main
+from verl_core.training.protocol import EngineState
 
 CODE = """
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -124,7 +126,8 @@ def test_code_that_training_did_not_run_is_not_copied(tmp_path):
 
 
 def test_model_with_its_own_code_loads_alone(tmp_path):
-    """As from the hub: the auto_map points to a repository, and the code needs a second file."""
+    """Case K12, of a model and of an adapter on it. As from the hub: the auto_map points to a repository, and the code
+    needs a second file."""
     model = tiny_model(False)
     source = tmp_path / "source"
     model.save_pretrained(source)
@@ -142,15 +145,26 @@ def test_model_with_its_own_code_loads_alone(tmp_path):
     with CheckpointStore(tmp_path / "run/checkpoints").saving(1) as folder:
         save_role(folder / "actor", engine_state(model))
         save_huggingface_files(folder / "actor", source, code=True)
+    with CheckpointStore(tmp_path / "adapted/checkpoints").saving(1) as folder:
+        save_role(folder / "actor", EngineState({}))
+        wrapped = get_peft_model(model, LoraConfig(target_modules=["q_proj"], init_lora_weights=False))
+        wrapped.peft_config["default"].base_model_name_or_path = str(source)
+        wrapped.save_pretrained(folder / "actor" / "weights")
+        save_huggingface_files(folder / "actor", source, code=True)
     script = f"""
 from verl_core.checkpoint.merge_job import main
-main([{str(tmp_path / "run")!r}, "--out", {str(tmp_path / "out")!r}])
 from transformers import AutoModelForCausalLM
-options = dict(trust_remote_code=True, output_loading_info=True)
-model, report = AutoModelForCausalLM.from_pretrained({str(tmp_path / "out")!r}, **options)
-assert not any(report.values()), report
-print(type(model).__name__)
+for run in ("run", "adapted"):
+    out = f"{tmp_path}/{{run}}-merged"
+    main([f"{tmp_path}/{{run}}", "--out", out])
+    model, report = AutoModelForCausalLM.from_pretrained(out, trust_remote_code=True, output_loading_info=True)
+    assert not any(report.values()), report
+    print(type(model).__name__)
 """
     done = run("-c", script, HF_HOME=str(tmp_path / "hf"), HF_HUB_OFFLINE="1")
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split()[-1] == "TinyForCausalLM"
+    assert done.stdout.count("\nTinyForCausalLM\n") == 2
+    merged = [
+        {path.name: path.read_text() for path in tmp_path.glob(f"{run}-merged/*.py")} for run in ("run", "adapted")
+    ]
+    assert merged == [{path.name: path.read_text() for path in source.glob("*.py")}] * 2
