@@ -1,7 +1,7 @@
 """Object stores on this machine: moto's S3, and an emulator of Google Cloud Storage."""
 
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -16,6 +16,8 @@ class ObjectServer:
 
     url: str
     variables: Mapping[str, str]
+    stop: Callable[[], None]
+    """Ends it; may be called twice."""
 
     @contextmanager
     def reached(self) -> Iterator[None]:
@@ -44,10 +46,9 @@ def s3() -> Iterator[ObjectServer]:
     endpoint = f"http://{host}:{port}"
     urllib.request.urlopen(urllib.request.Request(f"{endpoint}/{BUCKET}", method="PUT"), timeout=30).close()
     keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+    variables = {**keys, "AWS_ENDPOINT_URL": endpoint, "AWS_EC2_METADATA_DISABLED": "true"}
     try:
-        yield ObjectServer(
-            f"s3://{BUCKET}", {**keys, "AWS_ENDPOINT_URL": endpoint, "AWS_EC2_METADATA_DISABLED": "true"}
-        )
+        yield ObjectServer(f"s3://{BUCKET}", variables, server.stop)
     finally:
         server.stop()
 
@@ -62,6 +63,6 @@ def gcs() -> Iterator[ObjectServer]:
     endpoint = f"http://127.0.0.1:{server._api._httpd.server_port}"
     plain = {"FSSPEC_GS_TOKEN": "anon", "FSSPEC_GS_PROJECT": "test", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
     try:
-        yield ObjectServer(f"gs://{BUCKET}", {**plain, "STORAGE_EMULATOR_HOST": endpoint})
+        yield ObjectServer(f"gs://{BUCKET}", {**plain, "STORAGE_EMULATOR_HOST": endpoint}, server.stop)
     finally:
         server.stop()
