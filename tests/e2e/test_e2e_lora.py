@@ -10,6 +10,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from tests.e2e.conftest import records, run_dir_of
+from verl_core.checkpoint.merge import merge, plan_merge
 
 IDS = torch.arange(1, 60)[None]
 LORA = {"model__lora_rank": 4, "model__lora_alpha": 8, "actor__optim__lr": 1e-3}
@@ -61,6 +62,22 @@ def test_an_adapter_run_resumes_bit_for_bit_and_with_its_own_adapter_only(rlx, s
     assert (done := rlx("eval", "whole", "smoke", "data.val_max_samples=20", "--json")).returncode == 0, done.stderr
     score = "val/test_score/rlx/show-your-work"
     assert json.loads(done.stdout)["metrics"][score] == unbroken[-1][score]
+
+
+@pytest.mark.slow
+def test_the_adapter_of_supervised_training_says_what_was_trained(train_here, small, warm_model: Path, tmp_path: Path):
+    """Case K3, as `test_peft_reads_the_weights_of_a_checkpoint` of any engine."""
+    train_here(small("smoke-sft", steps=1, model__target_modules="[q_proj, down_proj]", **LORA))
+    merge(plan_merge(run_dir_of(tmp_path), tmp_path / "adapter", lora="adapter"))
+    config = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert (config["r"], config["lora_alpha"], config["task_type"]) == (4, 8, "CAUSAL_LM")
+    assert (sorted(config["target_modules"]), config["base_model_name_or_path"]) == (
+        ["down_proj", "q_proj"],
+        str(warm_model),
+    )
+    base = AutoModelForCausalLM.from_pretrained(warm_model)
+    adapted = logits(PeftModel.from_pretrained(base, tmp_path / "adapter"))
+    assert not torch.equal(adapted, logits(AutoModelForCausalLM.from_pretrained(warm_model)))
 
 
 def test_a_target_that_no_module_answers_to_is_refused_before_the_first_step(rlx, small, tmp_path: Path):
