@@ -58,6 +58,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("role", ["actor", "critic"])
 def test_resumed_engine_goes_on_bitwise(model, tmp_path, role):
+    """Case K17: with the moments of the optimizer."""
     unbroken = engine(model, role)
     train(unbroken, 3)
     state = unbroken.state()

@@ -43,6 +43,7 @@ def step(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(("tied", "dtype"), CASES)
 @pytest.mark.parametrize("max_file_bytes", [1 << 30, 20_000])
 def test_written_on_two_ranks(two_ranks_run, tmp_path, tied, dtype, max_file_bytes):
+    """Case K2."""
     plan = plan_merge(run_of(two_ranks_run, tied, dtype), tmp_path / "out")
     check_contents(plan)
     merge(plan, max_file_bytes=max_file_bytes)
@@ -65,6 +66,7 @@ def test_written_on_two_ranks(two_ranks_run, tmp_path, tied, dtype, max_file_byt
 
 
 def test_written_by_one_process(tmp_path):
+    """Case K8."""
     save_run(tmp_path / "run", tiny_model(True))
     (tmp_path / "out").mkdir()  # empty is fine
     merge(plan_merge(tmp_path / "run" / "checkpoints", tmp_path / "out"))
@@ -118,6 +120,7 @@ def test_critic(tmp_path):
 
 @pytest.mark.parametrize("kind", ["qwen2_moe", "mixtral"])
 def test_experts_are_written_as_published(tmp_path, kind):
+    """Case K9."""
     config = AutoConfig.for_model(
         kind, vocab_size=97, hidden_size=32, intermediate_size=48, moe_intermediate_size=16, num_hidden_layers=2,
         shared_expert_intermediate_size=16, num_attention_heads=4, num_key_value_heads=2, num_experts_per_tok=2,

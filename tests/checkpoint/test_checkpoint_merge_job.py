@@ -97,6 +97,7 @@ def test_source_files_are_copied_without_weights(base, tmp_path):
 
 
 def test_trained_tokenizer_wins(base, tmp_path):
+    """Case K17."""
     tokenizer = AutoTokenizer.from_pretrained(base)
     tokenizer.add_tokens(["<think>"])
     tokenizer.chat_template = "trained {{ messages[0]['content'] }}"

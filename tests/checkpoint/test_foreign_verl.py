@@ -60,6 +60,7 @@ def same(got: dict[str, torch.Tensor], want: dict[str, torch.Tensor]) -> None:
 
 @pytest.mark.parametrize("case", WHOLE)
 def test_weights_are_kept_bit_by_bit(tmp_path, case):
+    """Cases K8, K9: one rank, experts."""
     plan = plan_merge(FIXTURES / case, tmp_path / "out")
     merge(plan, how="logits")
     want = truth(case)

@@ -60,7 +60,7 @@ def test_prompts_that_do_not_fill_the_last_mini_batch_are_trained_on_too(model: 
 
 
 def test_a_batch_in_which_nothing_was_produced_changes_nothing(model: Path):
-    """Case A14."""
+    """Cases A14, K20."""
     batch = answers(4, 4)
     batch.add(mask_N=torch.zeros(batch.N, dtype=torch.bool))
     metrics, taken = run_updates(tiny_config("smoke"), model, batch, [1])
