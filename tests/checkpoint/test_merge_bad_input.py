@@ -18,6 +18,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.support.small_disk import SmallDisk
 from verl_core.checkpoint.merge import check_contents, merge, plan_merge
+from verl_core.checkpoint.target import new_folder
 from verl_core.config.errors import UserError
 
 
@@ -282,3 +283,16 @@ def test_a_config_without_a_known_architecture_is_read_by_its_model_type(sources
     assert "model type `qwen99`" in refusal(folder, tmp_path / "other")
     config.write_text(json.dumps(written | told | {"model_type": "qwen2_vl"}))
     assert "Qwen2VLConfig" in refusal(folder, tmp_path / "other")
+
+
+def test_of_two_merges_to_one_target_the_second_is_refused_and_the_first_ends(sources, tmp_path):
+    (tmp_path / ".out.partial").mkdir()
+    (tmp_path / ".out.partial" / "model.safetensors").write_text("of a process that was killed")
+    plan = plan_merge(sources["verl"].folder, tmp_path / "out")
+    with new_folder(tmp_path / "out", 1) as folder:
+        assert not list(folder.iterdir())
+        with pytest.raises(UserError, match=r"another rlx is writing .*out"):
+            merge(plan)
+        (folder / "first").write_text("")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["first"]
+    assert not list(tmp_path.glob(".out*"))

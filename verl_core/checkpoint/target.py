@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 from collections.abc import Iterator
@@ -36,18 +37,26 @@ def check_target(out: Path) -> None:
 def new_folder(out: Path, need_bytes: int) -> Iterator[Path]:
     """An empty folder beside `out` to write into, that is moved there on success and removed on failure.
 
-    Raises RunError when the disk has less room than `need_bytes`, fails, or is full: with the number of bytes missing.
+    Raises UserError while another process writes there; RunError when the disk has less room than `need_bytes`, fails,
+    or is full: with the number of bytes missing.
     """
     temporary = _partial(out)
     try:
+        with _held(temporary):
+            shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
+    except FileNotFoundError:
+        pass
+    except BlockingIOError:
+        raise UserError(f"another rlx is writing {out}", "wait until it ends, or choose another --out") from None
+    try:
         out.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
         _check_space(out, need_bytes)
         temporary.mkdir()
-        yield temporary
-        if out.is_dir():
-            out.rmdir()
-        temporary.rename(out)
+        with _held(temporary):
+            yield temporary
+            if out.is_dir():
+                out.rmdir()
+            temporary.rename(out)
         fsync(out.parent)
     except OSError as error:
         written = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
@@ -64,6 +73,23 @@ def new_folder(out: Path, need_bytes: int) -> Iterator[Path]:
 
 def _partial(out: Path) -> Path:
     return out.with_name(f".{out.name}.partial")
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Raises BlockingIOError where another process holds the folder. A kill lets go of it; a file system without such
+    locks holds nothing."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _check_space(out: Path, need_bytes: int) -> None:
