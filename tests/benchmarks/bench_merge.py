@@ -10,7 +10,7 @@ number of ranks and side:
 
 - `seconds`: wall-clock time of the command, imports included; the median of `--repeats`, sides in turn, after one read
   of all files (so that the page cache is as warm as it can be for all),
-- `gb_s`: bytes of the checkpoint a second,
+- `gb_s`: bytes of the checkpoint a second; `merging_gb_s`: the same without the seconds of the side's `_imports`,
 - `anonymous_mb`: the most memory of its own that the process had (RssAnon, each 20 ms),
 - `file_mb`: the most of the page cache that it had mapped (RssFile), which the system takes back when it needs room,
 - `peak_mb`: the most of both together, as the kernel counts it (VmHWM),
@@ -85,7 +85,10 @@ def of_verl(source: Path, verl: str | None) -> dict[str, Side]:
 
 def of_accelerate(source: Path, verl: str | None) -> dict[str, Side]:
     """The sides that merge what accelerate has saved."""
-    commands = {"rlx_dcp": rlx(source, "--dtype", "keep", "--verify", "none")}
+    commands = {
+        "rlx_dcp": rlx(source, "--dtype", "keep", "--verify", "none"),
+        "rlx_imports": imports(sys.executable, "verl_core.checkpoint.merge_job"),
+    }
     if verl:
         commands["accelerate"] = ([verl, "-c", ACCELERATE, str(source)], {"CUDA_VISIBLE_DEVICES": ""})
         commands["accelerate_imports"] = imports(verl, "accelerate.utils")
@@ -111,17 +114,19 @@ def measured(files: list[Path], sides: dict[str, Side], repeats: int, out: Path)
     for _ in range(repeats):
         for name, (command, variables) in sides.items():
             shutil.rmtree(out, ignore_errors=True)
-            cached = cached_bytes(files) / size
+            cached = min(1.0, cached_bytes(files) / size)  # it counts whole pages
             runs[name].append(watched([*command, str(out)], **variables) | {"cached": cached})
     shutil.rmtree(out, ignore_errors=True)
     result = {}
     for name, several in runs.items():
         middle = {key: statistics.median(run[key] for run in several) for key in several[0]}
-        middle["cached"] = min(run["cached"] for run in several)
-        result[name] = {key: round(value, 2) for key, value in middle.items()}
+        result[name] = middle | {"cached": min(run["cached"] for run in several)}
+    for name, middle in result.items():
         if not name.endswith("_imports"):
-            result[name]["gb_s"] = round(size / middle["seconds"] / 1e9, 3)
-    return result
+            imported = result[f"{name.partition('_')[0]}_imports"]["seconds"]
+            middle["gb_s"] = size / middle["seconds"] / 1e9
+            middle["merging_gb_s"] = size / max(middle["seconds"] - imported, 1e-3) / 1e9
+    return {name: {key: round(value, 3) for key, value in middle.items()} for name, middle in result.items()}
 
 
 def cached_bytes(files: list[Path]) -> int:

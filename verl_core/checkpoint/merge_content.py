@@ -13,7 +13,7 @@ from torch import Tensor
 from verl_core.checkpoint.safetensors_stream import TensorPlan
 
 Dtype = Literal["keep", "bf16", "fp32"]
-BLOCK_BYTES = 16 << 20  # small enough that the allocator takes the same memory again for the next block
+BLOCK_BYTES = 4 << 20  # stays in the caches between being read, cast and written, and in the memory of the block before
 _CAST = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 

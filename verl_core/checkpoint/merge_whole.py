@@ -39,7 +39,8 @@ class WholeModel:
         self.names = checked_names(weights, self.model, where)
         self.tensors: list[TensorPlan] = []
         self._origin: dict[str, str] = {}  # name of a tensor to write -> the stored one it is made from
-        own = {name: weights.shape(name) for name in self.names if name in self.model.state_dict()}
+        parameters = self.model.state_dict().keys()
+        own = {name: weights.shape(name) for name in self.names if name in parameters}
         stacked = layout(self.model, own)
         for stored in self.names:
             to = cast(weights.dtype(stored), dtype)
