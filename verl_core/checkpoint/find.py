@@ -45,9 +45,10 @@ def _find(source: Folder, parts: tuple[str, ...]) -> Folder:
         _require_whole(source, parts)
         return source
     folder = checkpoints_folder(source)
-    if newest := newest_whole(folder):
+    whole, broken = survey(folder)
+    if whole and (newest := newest_whole(folder)):
         return newest
-    if broken := survey(folder)[1]:
+    if broken:
         raise UserError(
             f"no whole checkpoint in {folder}: " + "; ".join(f"{path.name}: {fault}" for path, fault in broken),
             "copy the missing files there",
