@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from checkpoint_models import engine_state, tiny_model
+from checkpoint_models import engine_state, on_ranks, sharded, tiny_model
 
 from tests.support.object_stores import ObjectServer, gcs
 from verl_core.checkpoint import find_checkpoint, load_role, save_role
@@ -76,6 +76,21 @@ def test_what_is_saved_is_found_and_loaded(server, request):
     assert set(weights.names) == set(Shards(found / "actor" / "weights").names)
 
 
+def write_sharded(url: str) -> None:
+    """This rank's share of the checkpoint of two."""
+    save_role(f"{url}/actor", sharded(engine_state(tiny_model(tied=False))))
+
+
+@pytest.mark.slow
+def test_what_two_ranks_write_one_reads(place):
+    on_ranks(2, write_sharded, str(place))
+    state = engine_state(tiny_model(tied=False))
+    assert len([name for name in place.sizes() if name.startswith("actor/weights/")]) == 2
+    loaded = load_role(place / "actor", engine_state(tiny_model(tied=False, seed=5), seed=6))
+    assert all(torch.equal(loaded.weights[name], value) for name, value in state.weights.items())
+    assert all(torch.equal(loaded.optimizer[name], value) for name, value in state.optimizer.items())
+
+
 def test_rows_are_read_by_their_bytes(place):
     state = EngineState({"a": torch.arange(60.0).reshape(10, 6), "scalar": torch.tensor(7)}, {}, {})
     save_role(place / "actor", state)
@@ -87,17 +102,16 @@ def test_rows_are_read_by_their_bytes(place):
     assert torch.equal(part, state.weights["a"][2:5, 1:3])
 
 
-def test_old_ones_go_and_what_others_put_there_stays(server, request):
-    root = ObjectPath(f"{server.url}/{request.node.name}")
+def test_old_ones_go_and_what_others_put_there_stays(place):
     foreign = ["notes.txt", "global_step_1/mine.txt", "global_step_4/mine.txt", "global_step_11/mine.txt", "best/x"]
     for name in foreign:
-        (root / name).write_text("mine")
+        (place / name).write_text("mine")
     for step, value in ((1, 0.9), (2, 0.1), (3, 0.2), (4, 0.3)):  # a new store each time: a resumed run
-        save(ObjectStore(root, Retention(1, "val", "max")), step, value)
-    assert steps(root) == [1, 4]
-    save(ObjectStore(root, 1), 5)
-    assert steps(root) == [5]
-    assert {name for name in root.sizes() if not name.startswith("global_step_5/")} == {*foreign, "latest"}
+        save(ObjectStore(place, Retention(1, "val", "max")), step, value)
+    assert steps(place) == [1, 4]
+    save(ObjectStore(place, 1), 5)
+    assert steps(place) == [5]
+    assert {name for name in place.sizes() if not name.startswith("global_step_5/")} == {*foreign, "latest"}
 
 
 def test_an_earlier_step_is_saved_again(place):

@@ -38,9 +38,11 @@ while True:
 
 
 def kill_many_times(place: ObjectPath, kills: int, seed: int) -> None:
-    """kill -9 at random moments of a loop that saves: nothing committed is lost, nothing cut off is taken."""
+    """kill -9 at random moments of a loop that saves, so often and until one has hit a save: nothing committed is lost,
+    nothing cut off is taken."""
     draw, committed, interrupted = random.Random(seed), 0, 0
-    for _ in range(kills):
+    while kills > 0 or not interrupted:
+        kills -= 1
         words = [sys.executable, "-c", WRITER, str(place)]
         writer = subprocess.Popen(words, env=command_variables({}), stdout=subprocess.PIPE, text=True)
         assert writer.stdout is not None and writer.stdout.readline(), "the writer ended by itself"
@@ -55,7 +57,6 @@ def kill_many_times(place: ObjectPath, kills: int, seed: int) -> None:
         assert (newest / "actor/weights/2").read_text() == str(step) * 100_000
         interrupted += any(name.endswith("/unfinished.json") for name in place.sizes())
         committed = step
-    assert interrupted, "no kill hit a save: the test would prove nothing"
     ObjectStore(place).recover()
     steps = [found.step for found in inspect(place)]
     assert steps[-1] == committed and all(found.whole for found in inspect(place))
@@ -68,12 +69,12 @@ def kill_many_times(place: ObjectPath, kills: int, seed: int) -> None:
 
 def test_kill_in_the_middle_of_saves(s3):
     """Case K13."""
-    kill_many_times(ObjectPath(f"{s3.url}/killed"), kills=3, seed=3)
+    kill_many_times(ObjectPath(f"{s3.url}/killed"), kills=2, seed=3)
 
 
 @pytest.mark.slow
 def test_kill_in_the_middle_of_many_saves(s3):
-    kill_many_times(ObjectPath(f"{s3.url}/killed-often"), kills=15, seed=0)
+    kill_many_times(ObjectPath(f"{s3.url}/killed-often"), kills=10, seed=0)
 
 
 def test_a_connection_lost_in_the_middle_of_a_save(monkeypatch):

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
@@ -17,6 +18,8 @@ CHECKPOINTS = "checkpoints"
 """The folder of a run directory that holds them."""
 UNFINISHED = "unfinished.json"
 """Object that stands in a step on an object store while it is written, or removed."""
+
+_THREADS = 8
 
 
 def step_of(path: Folder) -> int:
@@ -59,17 +62,23 @@ def checkpoints_folder(place: Folder | str) -> Folder:
 
 def inspect(folder: Folder) -> list[Inspected]:
     """The checkpoints of a run's `checkpoints` folder, by step; files are looked at, not read."""
-    return [_inspect(path) for path in sorted(_steps(folder), key=step_of) if step_of(path) >= 0]
-
-
-def _steps(folder: Folder) -> list[Path] | list[ObjectPath]:
-    """Folders that may be checkpoints. Not those being written: on a disk they have another name."""
     if isinstance(folder, Path):
-        return [path for path in folder.glob("global_step_*") if path.is_dir()]
-    objects = folder.sizes()
-    names = {name.partition("/")[0] for name in objects if "/" in name}
-    unfinished = {name for name in names if f"{name}/{UNFINISHED}" in objects and f"{name}/{MANIFEST}" not in objects}
-    return [folder / name for name in names - unfinished]
+        steps = [path for path in folder.glob("global_step_*") if step_of(path) >= 0 and path.is_dir()]
+        return [_inspect(path) for path in sorted(steps, key=step_of)]
+    steps_there = _steps(folder)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return list(pool.map(lambda path: _inspect(path, steps_there[path]), sorted(steps_there, key=step_of)))
+
+
+def _steps(folder: ObjectPath) -> dict[ObjectPath, dict[str, int]]:
+    """What may be a checkpoint on an object store -> size of every object below. Not what is being written: on a disk
+    that has another name."""
+    steps: dict[ObjectPath, dict[str, int]] = {}
+    for name, size in folder.sizes().items():
+        step, _, rest = name.partition("/")
+        if rest and step_of(folder / step) >= 0:
+            steps.setdefault(folder / step, {})[rest] = size
+    return {path: sizes for path, sizes in steps.items() if UNFINISHED not in sizes or MANIFEST in sizes}
 
 
 def read_through(found: Inspected, progress: Callable[[int], None] | None = None) -> Inspected:
@@ -93,9 +102,9 @@ def survey(folder: Folder) -> tuple[list[tuple[Folder, Manifest]], list[tuple[Fo
     return sorted(whole, key=lambda item: item[1].serial), [(c.path, "; ".join(c.faults)) for c in found if not c.whole]
 
 
-def _inspect(path: Folder) -> Inspected:
+def _inspect(path: Folder, sizes: dict[str, int] | None = None) -> Inspected:
     try:
         manifest = read_manifest(path)
     except NoManifest as error:
         return Inspected(path, None, [str(error)])
-    return Inspected(path, manifest, faults(path, manifest))
+    return Inspected(path, manifest, faults(path, manifest, sizes=sizes))

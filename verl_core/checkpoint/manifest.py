@@ -135,12 +135,15 @@ def read_manifest(folder: Folder) -> Manifest:
     return manifest
 
 
-def faults(folder: Folder, manifest: Manifest, parts: tuple[str, ...] = ("",)) -> list[str]:
+def faults(
+    folder: Folder, manifest: Manifest, parts: tuple[str, ...] = ("",), sizes: dict[str, int] | None = None
+) -> list[str]:
     """Every piece below `parts` (path prefixes) that is missing or has the wrong size, and every file of tensors there
-    that is none of the pieces and would be read beside them, in words; empty: all well."""
+    that is none of the pieces and would be read beside them, in words; empty: all well. `sizes`: of all objects below
+    `folder`, where a store has just listed them."""
     pieces = manifest.below(parts)
     if isinstance(folder, ObjectPath):
-        sizes = folder.sizes()
+        sizes = folder.sizes() if sizes is None else sizes
         there = list(sizes)
     else:
         sizes = _sizes(folder, [name for name, _ in pieces])

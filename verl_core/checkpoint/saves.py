@@ -93,6 +93,8 @@ class Saves[Place: Folder](ABC):
             log.warning("could not write %s: %s", self.folder / LATEST, error)
 
     def _prune(self) -> None:
+        if self.keep.newest is None:
+            return
         for path in self.keep.superfluous(survey(self.folder)[0]):
             try:
                 self._remove_step(path.name)
