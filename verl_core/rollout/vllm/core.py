@@ -23,6 +23,7 @@ from verl_core.rollout.vllm.options import VllmOptions
 from verl_core.rollout.vllm.sampled import Sampled
 from verl_core.rollout.vllm.sampling import sampling_params
 from verl_core.rollout.vllm.slots import take_free_slots
+from verl_core.rollout.vllm.steady import take_steady_steps
 from verl_core.rollout.vllm.weights import Packer
 
 
@@ -44,9 +45,13 @@ class VllmCore:
         self._adapter: Any = None
         self._asleep = set[str]()  # parts of the memory: weights, kv_cache
         self._core = EngineCore(config, Executor.get_class(config), log_stats=False)
-        self._sampled = Sampled(self._core.scheduler)
+        self._ended = list[str]()  # rows that ended in the step under way
         take_free_slots(self._core.scheduler)
+        steady = take_steady_steps(self._core.scheduler, self._push)
+        self._sampled = None if steady else Sampled(self._core.scheduler)
         self._on_cpu = config.device_config.device_type == "cpu"
+        if not self._on_cpu:
+            self._core.model_executor.collective_rpc("take_over_logps")
         if options.lora is not None:
             self.load_adapter(options.lora, version=0)
 
@@ -83,7 +88,11 @@ class VllmCore:
             raise RunError("an update of the vllm engine's weights failed while rows ran", "start the engine again")
         outputs, executed = self._core.step_fn()
         self._core.post_step(executed)
-        return self._take(outputs)
+        if self._sampled is not None:
+            self._take(outputs, self._sampled)
+        ended, self._ended = self._ended, []
+        self.drop(ended)  # vLLM may not know: it looks for no stop string and no NaN, and in steady steps for nothing
+        return ended
 
     def settle(self) -> list[str]:
         """Collects the step that runs ahead on the GPU (asynchronous scheduling), so that all tokens drawn so far are
@@ -200,25 +209,22 @@ class VllmCore:
     def _forget_cache(self) -> None:
         self._core.reset_prefix_cache(reset_running_requests=True)
 
-    def _take(self, outputs: dict[int, Any] | None) -> list[str]:
-        ended, early = list[str](), list[str]()
+    def _push(self, key: str, token: int, logp: float) -> None:
+        row = self._rows.get(key)
+        if row is None:  # it ended here while its next token was on the way
+            return
+        row.push(token, logp, self.version, self._eos_ids)
+        if row.finish is not None:
+            self._ended.append(key)
+
+    def _take(self, outputs: dict[int, Any] | None, sampled: Sampled) -> None:
         for output in (one for group in (outputs or {}).values() for one in group.outputs):
-            row = self._rows.get(output.request_id)
-            if row is None:  # it ended here while its next token was on the way
-                continue
-            if output.new_token_ids:
-                (token,) = output.new_token_ids
-                row.push(token, self._sampled.logp(output.request_id), self.version, self._eos_ids)
-            if row.finish is None and output.finish_reason is not None:
+            key = output.request_id
+            for token in output.new_token_ids:
+                self._push(key, token, sampled.logp(key))
+            row = self._rows.get(key)
+            if row is not None and row.finish is None and output.finish_reason is not None:
                 raise RunError(f"vllm ended request {row.request.request_id!r} with {output.finish_reason}")
-            if row.finish is not None:
-                ended.append(output.request_id)
-                if output.finish_reason is None:  # a stop string or a NaN, which vLLM does not look for
-                    early.append(output.request_id)
-                else:
-                    del self._rows[output.request_id]
-        self.drop(early)
-        return ended
 
 
 def engine_words(options: VllmOptions) -> dict[str, Any]:

@@ -11,15 +11,20 @@ from typing import Any
 CACHES = 2  # tokens behind a full block within which vLLM registers it as a prefix: it may know its tokens a step late
 
 
+def full_attention(scheduler: Any) -> bool:
+    """Whether all layers keep all tokens of a row in caches of one kind, and nothing else reads these."""
+    from vllm.v1.kv_cache_interface import FullAttentionSpec
+
+    groups = scheduler.kv_cache_manager.kv_cache_config.kv_cache_groups
+    return len(groups) == 1 and type(groups[0].kv_cache_spec) is FullAttentionSpec and scheduler.connector is None
+
+
 def take_free_slots(scheduler: Any) -> bool:
     """Gives the scheduler a shorter way where one token fits; False, and nothing is changed, for models whose layers
     drop blocks while a row runs (windows, state-space layers) or whose layers have caches of several kinds."""
-    from vllm.v1.kv_cache_interface import FullAttentionSpec
-
-    manager = scheduler.kv_cache_manager
-    groups = manager.kv_cache_config.kv_cache_groups
-    if len(groups) != 1 or type(groups[0].kv_cache_spec) is not FullAttentionSpec or scheduler.connector is not None:
+    if not full_attention(scheduler):
         return False
+    manager = scheduler.kv_cache_manager
     (blocks,) = manager.coordinator.single_type_managers
     held, size, whole, none = (
         blocks.req_to_blocks,

@@ -21,6 +21,14 @@ class WorkerExtension:
     device: torch.device
     model_config: Any
     model_runner: Any
+    vllm_config: Any
+
+    def take_over_logps(self) -> None:
+        """The drawn ids' log-probs by a kernel of our own, see `logps_triton`; the older model runner keeps its own."""
+        if self.vllm_config.use_v2_model_runner:
+            from verl_core.rollout.vllm.logps_triton import take_over
+
+            take_over()
 
     def begin_weights(self) -> None:
         """Opens an update. Where vLLM keeps its layers as they come, they are written in place. Where it repacks them
