@@ -84,6 +84,7 @@ def trace(step: Callable[[], object], file: str | None) -> None:
 
 
 def join(rank: int, ranks: int, port: int) -> None:
+    torch.set_num_threads(1)  # as jobs do: a pool of 32 makes each small operation wait for the machine's scheduler
     os.environ["LOCAL_RANK"] = str(rank)
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")  # multicast is not to be had on every machine
     platform = current()

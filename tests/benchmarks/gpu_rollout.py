@@ -109,6 +109,7 @@ def side(name: str, folder: str, rule: dict[str, Any]) -> list[float]:
 
 
 def main() -> None:
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of both sides; as jobs do
     words = sys.argv[1:]
     if words and words[0] == "--side":
         print(json.dumps(SIDES[words[1]](words[2], json.loads(words[3]))))

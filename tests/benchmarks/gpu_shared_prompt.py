@@ -56,6 +56,7 @@ def measure(engine, batch: Batch, share: bool) -> dict[str, float]:
 
 
 def main(words: list[str]) -> None:
+    torch.set_num_threads(1)  # as jobs do
     options = {k: int(v) for k, v in (word.split("=") for word in words if "=" in word)}
     names = ("G", "prompt", "answer")
     wanted = [case for case in CASES if all(options.get(k, v) == v for k, v in zip(names, case, strict=True))]

@@ -147,6 +147,8 @@ def row(kind: str, shape: str, trainer_device: str, engine_device: str) -> dict:
 
 def main(kind: str, shape: str) -> None:
     os.environ.setdefault("NCCL_NVLS_ENABLE", "0")  # multicast is not to be had on every machine
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # of the engine's process; as jobs do
+    torch.set_num_threads(1)
     gpus = 0 if shape == "tiny" else torch.cuda.device_count()
     here, there = ("cuda:0", "cuda:0" if kind == "ipc" else "cuda:1") if gpus else ("cpu", "cpu")
     print(json.dumps(row(kind, shape, here, there)), flush=True)
