@@ -106,7 +106,7 @@ def test_bf16_follows_float32_compiled_and_not(tmp_path):
     folder, batch = write_model(tmp_path), make_batch()
     exact = make_engine(folder)
     halves = [
-        make_engine(folder, fsdp=FsdpConfig(dtype="bfloat16", use_torch_compile=on), micro=MicroBatching(tokens=16))
+        make_engine(folder, fsdp=FsdpConfig(dtype="bfloat16", use_torch_compile=on), micro=MicroBatching(tokens=64))
         for on in (False, True)
     ]
     for _ in range(2):

@@ -172,7 +172,7 @@ def test_other_optimizers(two, model, optimizer):
 def test_compiled_layers(two, model, name, options, shares):
     batch, folder = make_batch(), model(name)
     one = train(ALL, batch, folder, NLL, {})
-    options = options | {"micro": MicroBatching(tokens=16), "use_torch_compile": True, "checkpointing": True}
+    options = options | {"micro": MicroBatching(tokens=64), "use_torch_compile": True, "checkpointing": True}
     for share, rank in zip(shares, two(train, shares, batch, folder, NLL, options), strict=True):
         assert_same(rank, one, share)
 
