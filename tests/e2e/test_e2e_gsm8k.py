@@ -44,11 +44,11 @@ def test_two_steps_of_the_quickstart_on_the_cpu(rlx, smollm2: Path, source: Path
         "rollout.engine=hf",
         "data.train_batch_size=2",
         "actor.ppo_mini_batch_size=2",
-        "rollout.n=4",
-        "data.max_response_length=48",
+        "rollout.n=2",
+        "data.max_response_length=24",
         "trainer.total_training_steps=2",
         "trainer.experiment_name=run",
-        "data.val_max_samples=2",
+        "data.val_max_samples=1",
         "rollout.max_num_seqs=16",
     ]
     files = [f"data.train_files={tmp_path}/data/train.parquet", f"data.val_files={tmp_path}/data/test.parquet"]
