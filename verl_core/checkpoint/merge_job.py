@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from verl_core.checkpoint.merge import check_contents, merge, plan_merge
-from verl_core.checkpoint.merge_card import origin_of
+from verl_core.checkpoint.merge_card import Origin, origin_of
 from verl_core.checkpoint.merge_options import ROLES, add_push, job_parser, push_target
 from verl_core.checkpoint.merge_push import check_push, push
 from verl_core.checkpoint.merge_verify import default_verify
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> int:
         options.allow_unchanged,
         options.trust_remote_code,
     )
-    origin = origin_of(plan.checkpoint, plan.step, options.base, plan.extra.get("source"))
+    origin = origin_of(plan.checkpoint, plan.step, options.base, plan.extra.get("source")) if to else Origin()
     how = options.verify or default_verify(plan.content)
     if not options.dry_run:
         with byte_bar() as bar:
