@@ -81,7 +81,8 @@ class ObjectStore(Saves[ObjectPath]):
     def abort(self, step: int) -> None:
         if folder := self._open.pop(step, None):
             try:
-                _clear(folder)
+                if self._other_writer() is None:  # who took the place over may be writing this very step
+                    folder.delete(_strays(folder))  # under its mark still: a rank may be about to finish an object
             except RlxError as error:  # the next run does it
                 log.warning("could not remove %s: %s", folder, error)
 
@@ -104,6 +105,7 @@ class ObjectStore(Saves[ObjectPath]):
         folder.written.update(pieces)
         with self.clearing_up(step):
             self._refuse_others(step)
+            folder.delete([name for name in _strays(folder) if name not in folder.written])
             if lost := faults(folder, Manifest(step, serial, {}, {}, folder.written)):
                 raise RunError(f"checkpoint of step {step}: {folder} lost what was written: {'; '.join(lost[:3])}")
             write_manifest(folder, step, serial, score)
@@ -120,15 +122,18 @@ class ObjectStore(Saves[ObjectPath]):
 
     def _refuse_others(self, step: int) -> None:
         """Raises RunError when another run has claimed the place since."""
-        try:
-            last = json.loads((self.folder / WRITER).read_text())["writer"]
-        except FileNotFoundError:
-            return
-        if last != self.writer:
+        if other := self._other_writer():
             raise RunError(
-                f"checkpoint of step {step}: {self.folder} was taken over by another run ({last})",
+                f"checkpoint of step {step}: {self.folder} was taken over by another run ({other})",
                 "give each run a trainer.experiment_name or a trainer.checkpoint_url of its own",
             )
+
+    def _other_writer(self) -> str | None:
+        try:
+            last: str = json.loads((self.folder / WRITER).read_text())["writer"]
+        except FileNotFoundError:
+            return None
+        return None if last == self.writer else last
 
 
 def _mark(path: ObjectPath, foreign: list[str]) -> None:
@@ -138,6 +143,11 @@ def _mark(path: ObjectPath, foreign: list[str]) -> None:
 
 def _clear(path: ObjectPath) -> None:
     """Removes all of ours below `path`, last what says that it is unfinished."""
-    foreign = json.loads((path / UNFINISHED).read_text())["foreign"]
-    path.delete([name for name in path.sizes() if name not in foreign and name != UNFINISHED])
+    path.delete(_strays(path))
     path.delete([UNFINISHED])
+
+
+def _strays(path: ObjectPath) -> list[str]:
+    """What lies below a marked `path` beside the mark and what is not ours."""
+    foreign = json.loads((path / UNFINISHED).read_text())["foreign"]
+    return [name for name in path.sizes() if name not in foreign and name != UNFINISHED]
