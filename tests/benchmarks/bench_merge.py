@@ -10,7 +10,8 @@ number of ranks and side:
 
 - `seconds`: wall-clock time of the command, imports included; the median of `--repeats`, sides in turn, after one read
   of all files (so that the page cache is as warm as it can be for all),
-- `gb_s`: bytes of the checkpoint a second; `merging_gb_s`: the same without the seconds of the side's `_imports`,
+- `gb_s`: bytes of the checkpoint a second; `merging_gb_s`: the same without the seconds of the side's `_imports`
+  (absent where these took longer, on a machine that is too busy),
 - `anonymous_mb`: the most memory of its own that the process had (RssAnon, each 20 ms),
 - `file_mb`: the most of the page cache that it had mapped (RssFile), which the system takes back when it needs room,
 - `peak_mb`: the most of both together, as the kernel counts it (VmHWM),
@@ -125,7 +126,8 @@ def measured(files: list[Path], sides: dict[str, Side], repeats: int, out: Path)
         if not name.endswith("_imports"):
             imported = result[f"{name.partition('_')[0]}_imports"]["seconds"]
             middle["gb_s"] = size / middle["seconds"] / 1e9
-            middle["merging_gb_s"] = size / max(middle["seconds"] - imported, 1e-3) / 1e9
+            if middle["seconds"] > imported:
+                middle["merging_gb_s"] = size / (middle["seconds"] - imported) / 1e9
     return {name: {key: round(value, 3) for key, value in middle.items()} for name, middle in result.items()}
 
 
