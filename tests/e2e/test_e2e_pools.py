@@ -22,29 +22,37 @@ def folder(tmp_path_factory) -> Path:
     return tmp_path_factory.mktemp("weights")
 
 
+@pytest.fixture(scope="module")
+def of_one() -> list[dict]:
+    """What a run on one pool logs, once the first test that asks for it has run."""
+    return []
+
+
 @pytest.mark.parametrize(("kind", "trainers"), [("broadcast", 1), ("delta", 2), ("disk", 1)])
 def test_a_run_across_pools_samples_and_trains_as_one_on_one_pool(
-    rlx, train_here, small, folder, tmp_path, kind, trainers
+    rlx, train_here, small, of_one, folder, tmp_path, kind, trainers
 ):
     common = {"trainer.val_before_train": "false", "trainer.test_freq": 0, "trainer.save_freq": 0}
-    one = train_here(small("smoke", steps=3, trainer__experiment_name="one", **common, **{"weights.verify": "true"}))
+    if not of_one:
+        alone = {"trainer.experiment_name": "one", "weights.verify": "true"}
+        of_one += train_here(small("smoke", steps=3, **common, **alone))
     keys = apart(trainers, **common, **{"weights.type": kind})
     if kind == "disk":
         keys["weights.folder"] = folder
     done = rlx(*small("smoke", steps=3, trainer__experiment_name="split", **keys), timeout=400)
     assert done.returncode == 0, done.stderr
     split = records(run_dir_of(tmp_path, "split"))
-    assert len(one) == len(split) == 3
-    for ours, theirs in zip(split, one, strict=True):
+    assert len(of_one) == len(split) == 3
+    for ours, theirs in zip(split, of_one, strict=True):
         for name in SAME:
             assert ours[name] == pytest.approx(theirs[name], **CLOSE), name
         assert ours["training/rollout_logp_diff_max"] < 1e-4  # new weights arrive at every step
 
 
-def test_vllm_on_a_pool_of_its_own_is_sent_weights_by_broadcast(rlx, tmp_path):
-    keys = apart(**{"trainer.total_training_steps": 2, "trainer.experiment_name": "v"})
+def test_vllm_on_a_pool_of_its_own_is_sent_weights_by_broadcast(rlx, warm_model, tmp_path):
+    keys = apart(**{"trainer.total_training_steps": 2, "trainer.experiment_name": "v", "model.path": warm_model})
     words = [f"{key}={value}" for key, value in keys.items()]
-    more = ["rollout.engine=vllm", "trainer.device=cpu", "rollout.gpu_memory_utilization=0.3"]
+    more = ["rollout.engine=vllm", "trainer.device=cpu", "rollout.gpu_memory_utilization=0.3", "data.val_max_samples=9"]
     done = rlx("train", "smoke", *words, *more, env={"RLX_PYTHON": None}, timeout=900)
     assert done.returncode == 0, done.stderr
     lines = [json.loads(line) for line in (tmp_path / "runs/smoke/v/metrics.jsonl").read_text().splitlines()]
