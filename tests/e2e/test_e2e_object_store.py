@@ -4,8 +4,7 @@ import json
 import shutil
 
 import pytest
-from conftest import records, run_dir_of
-
+from tests.e2e.conftest import records, run_dir_of
 from verl_core.checkpoint.objects import ObjectPath
 
 
