@@ -23,7 +23,7 @@ def metrics(run: Path) -> list[dict]:
 
 
 def test_vllm_trains_resumes_and_evaluates_as_the_trainer_computes(rlx, tmp_path):
-    train = ["train", "smoke", *WORDS, "trainer.experiment_name=v"]
+    train = ["train", "smoke", *WORDS, "trainer.experiment_name=v", "data.val_max_samples=20"]
     first = rlx(*train, "trainer.total_training_steps=2", env=OWN, timeout=900)
     assert first.returncode == 0, first.stderr
     again = rlx(*train, "trainer.total_training_steps=3", "--resume", env=OWN, timeout=600)
@@ -40,10 +40,11 @@ def test_vllm_trains_resumes_and_evaluates_as_the_trainer_computes(rlx, tmp_path
     assert "rollout engine and trainer differ by" in (run / "train.log").read_text()
 
 
-def test_a_killed_run_leaves_no_engine(tmp_path):
+def test_a_killed_run_leaves_no_engine(tmp_path, warm_model):
     """kill -9 of the job's process, with an engine at work in another."""
     variables = {k: v for k, v in os.environ.items() if k != "RLX_PYTHON"}
     words = ["train", "smoke", *WORDS, "trainer.experiment_name=k", "trainer.total_training_steps=10000"]
+    words += [f"model.path={warm_model}", "trainer.val_before_train=false"]
     job = subprocess.Popen(
         [sys.executable, "-m", "rlx", *words], cwd=tmp_path, env=variables, stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
