@@ -80,8 +80,10 @@ def test_a_wrong_dtype_is_refused_by_name(folder):
         make(model=str(folder), max_num_seqs=1, max_model_len=8, dtype="float7")
 
 
-def kills(folder: Path, count: int) -> None:
-    """Kills a replica mid-generation `count` times and compares with an engine that nobody disturbed."""
+@pytest.mark.slow
+def test_twenty_kills_mid_generation_lose_and_double_no_request_and_change_no_token(folder):
+    """Compared with an engine that nobody disturbed."""
+    count = 20
     engines: dict[int, ChildEngine] = {}
     starts: list[int] = []
 
@@ -112,16 +114,6 @@ def kills(folder: Path, count: int) -> None:
             assert [(a.ids, a.finish, a.versions) for a in answers] == [(e.ids, e.finish, e.versions) for e in expected]
             until(lambda kill=kill: len(starts) == 3 + kill and len(pool.each(lambda engine: engine.pid)) == 2)
         assert pool.outstanding == [0, 0] and pool.restarts == len(refreshed) == count
-
-
-@pytest.mark.slow
-def test_a_kill_mid_generation_changes_no_token(folder):
-    kills(folder, 1)
-
-
-@pytest.mark.slow
-def test_twenty_kills_mid_generation_lose_and_double_no_request(folder):
-    kills(folder, 20)
 
 
 @pytest.mark.slow
