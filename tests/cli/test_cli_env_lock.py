@@ -149,7 +149,7 @@ class TestPrefetch:
         (row,) = json.loads(done.stdout)["combinations"]
         assert row["packages"] == row["download"] > 100 and row["bytes"] > 2e9
         assert not (tmp_path / "cold").exists() and not (tmp_path / "envs").exists()
-        assert "fsdp megatron plot" in rlx("env", "prefetch", "hf", "--dry-run", env=cold).stdout
+        assert "fsdp gcs megatron plot" in rlx("env", "prefetch", "hf", "--dry-run", env=cold).stdout
 
 
 class TestLockCommand:
