@@ -1,19 +1,21 @@
 """Memory of a run over many train-generate cycles: does it grow?
 
     python tests/benchmarks/bench_cycles.py [--cycles 1000] [--engine hf] [further words of `rlx train`]
-    python tests/benchmarks/bench_cycles.py trainer.device=cuda      with nothing else on the GPUs
+    python tests/benchmarks/bench_cycles.py trainer.device=cuda      with nothing else on the GPU
 
 `rlx train smoke` on the builtin model without its warm-up: 4 prompts x 4 answers of at most 24 tokens, an optimizer
 step, new weights to the engine, again. After the cycles named by `--at` (the first 100 fill caches) this process reads
 what the run's processes hold: host memory (anonymous and shared pages of all of them, each page once; those of files
-count for nobody) and, where there is an NVIDIA GPU, the memory in use on all GPUs. One JSON line: MiB at each of those
-cycles, growth from the first to the last of them, and the least-squares slope in bytes a cycle between the two.
+count for nobody) and, where there is an NVIDIA GPU, the memory in use on those that CUDA_VISIBLE_DEVICES names. One
+JSON line: MiB at each of those cycles, growth from the first to the last of them, and the least-squares slope in bytes
+a cycle between the two.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -55,10 +57,12 @@ def host_bytes(pid: int) -> int:
 
 
 def gpu_bytes() -> int | None:
-    """None where there is no NVIDIA GPU."""
+    """In use on the GPUs that CUDA_VISIBLE_DEVICES names (all); None where there is no NVIDIA GPU."""
     if shutil.which("nvidia-smi") is None:
         return None
     ask = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        ask.append(f"--id={visible}")
     done = subprocess.run(ask, capture_output=True, text=True, check=False)
     return sum(int(line) for line in done.stdout.split()) * MIB if done.returncode == 0 else None
 

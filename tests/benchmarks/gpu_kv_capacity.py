@@ -1,6 +1,6 @@
 """Tokens that vLLM's cache has room for, by `rlx plan` and by vLLM itself, on an H200: a JSON line a configuration.
 
-    python tests/benchmarks/gpu_kv_capacity.py
+    python tests/benchmarks/gpu_kv_capacity.py [0.5B 1.5B 3B]
 
 Shapes of Qwen2.5, shares of the card, lengths and sequences at once as in ROWS; the engine starts with dummy weights.
 """
@@ -8,6 +8,7 @@ Shapes of Qwen2.5, shares of the card, lengths and sequences at once as in ROWS;
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 
 import gpu_shapes
@@ -54,7 +55,7 @@ def measured(folder: str, share: float, answer: int, sequences: int) -> int:
 
 
 def main() -> None:
-    for shape, *rule in ROWS:
+    for shape, *rule in (row for row in ROWS if row[0] in sys.argv[1:] or not sys.argv[1:]):
         with tempfile.TemporaryDirectory() as folder:
             gpu_shapes.config(shape).save_pretrained(folder)
             plan, vllm = planned(folder, *rule), measured(folder, *rule)

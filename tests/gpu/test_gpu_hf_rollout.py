@@ -102,6 +102,7 @@ def test_new_weights_reach_the_graphs(moved: bool):
 def test_sleep_gives_back_the_memory_of_graphs_and_cache():
     model = build(FAMILY["qwen2-tied"]).to(CUDA)
     engine = engine_on(model, torch.float32)
+    engine.KEPT_ASLEEP = 0
     requests = many_requests()
     want = engine.generate(requests)  # libraries take their workspaces for good here
     engine.sleep()

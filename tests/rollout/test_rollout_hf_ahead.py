@@ -233,13 +233,19 @@ def test_graphs_are_dropped_when_weights_moved_and_kept_when_they_changed_in_pla
     same(engine.generate(requests), plain.generate(requests))
 
 
-def test_sleep_gives_back_cache_state_and_graphs():
+@pytest.mark.parametrize("small", [False, True])
+def test_sleep_gives_back_cache_state_and_graphs_unless_they_are_small(small: bool):
     engine = precise()
+    if not small:
+        engine.KEPT_ASLEEP = 0
     requests = mixed_requests(10)
     recorder = ahead(engine)
     want = engine.generate(requests)
     engine.sleep()
-    assert engine._cache is engine._stepper is None and not recorder.addresses
+    if small:
+        assert engine._cache is not None and recorder.addresses
+    else:
+        assert engine._cache is engine._stepper is None and not recorder.addresses
     engine.wake()
     same(engine.generate(requests), want)
 

@@ -46,6 +46,10 @@ class SlotCache:
         self.positions = positions
         self.planes: list[Tensor] = []
 
+    @property
+    def nbytes(self) -> int:
+        return sum(plane.nbytes for plane in self.planes)
+
     def write_prefix(self, prefix: Prefix, prompt_B: Sequence[int], slot_B: Sequence[int]) -> None:
         """Copies prompt prompt_B[i] of the prefix into slot slot_B[i]."""
         if not self.planes:

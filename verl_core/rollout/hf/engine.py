@@ -44,6 +44,10 @@ class HfEngine:
         eos_ids: every id that ends a sequence (`verl_core.models.tokenizer.eos_ids` collects them).
     """
 
+    KEPT_ASLEEP = 64 * 2**20
+    """Bytes of a cache that are not worth recording graphs anew after each sleep: that takes longer than a short
+    generation, and each record that is dropped leaves some 200 bytes of host memory a kernel (H200, torch 2.11)."""
+
     def __init__(
         self,
         model_config: Any,
@@ -117,7 +121,8 @@ class HfEngine:
         self._control.resume()
 
     def sleep(self) -> None:
-        """Frees the KV cache and the graphs that use it. Weights shared with the trainer are the trainer's to move.
+        """Frees the KV cache and the graphs that use it, unless they are small (KEPT_ASLEEP). Weights shared with the
+        trainer are the trainer's to move.
 
         Raises:
             RunError: a generation runs or is frozen; it would lose its cache.
@@ -127,8 +132,9 @@ class HfEngine:
                 raise RunError(
                     "the hf engine cannot sleep while it generates", "pause it with mode abort or wait first"
                 )
-            self._cache = self._stepper = None
-            self._drop_graphs()
+            if self._graphs is None or self._cache is None or self._cache.nbytes > self.KEPT_ASLEEP:
+                self._cache = self._stepper = None
+                self._drop_graphs()
             self._asleep = True
 
     def wake(self) -> None:
