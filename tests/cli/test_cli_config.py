@@ -99,13 +99,13 @@ def test_texts_that_take_several_lines_and_odd_keys_keep_their_comments_apart(he
 
 
 def test_check_says_ok_in_a_line_each_and_warns_of_what_comes_later(rlx):
-    done = rlx("config", "check", "smoke", "grpo-7b-8gpu-sglang")
+    done = rlx("config", "check", "smoke", "grpo-70b-multinode")
     assert done.returncode == 0
     assert done.stdout.splitlines() == [
         "ok: smoke (grpo, engine hf, builtin:show-your-work, 1 rank)",
-        "ok: grpo-7b-8gpu-sglang (grpo, engine sglang, Qwen/Qwen2.5-7B-Instruct, 8 ranks)",
+        "ok: grpo-70b-multinode (grpo, engine vllm, Qwen/Qwen2.5-72B-Instruct, 64 ranks)",
     ]
-    assert done.stderr.count("warning:") == 1 and "rollout.engine=sglang comes with a later release" in done.stderr
+    assert done.stderr.count("warning:") == 1 and "strategy=megatron comes with a later release" in done.stderr
 
 
 @pytest.mark.parametrize("profile", profile_names())
@@ -148,8 +148,8 @@ def test_check_as_json(here):
     found = json.loads(config("check", "smoke", "gsm8k-ppo", "trainer.seed=-1", "rollout.n=0", "--json").stdout)
     assert [each["name"] for each in found] == ["smoke", "gsm8k-ppo"] and not any(each["ok"] for each in found)
     assert [len(each["errors"]) for each in found] == [2, 2]
-    good = json.loads(config("check", "grpo-7b-8gpu-sglang", "--json").stdout)[0]
-    assert good["ok"] and good["errors"] == [] and "sglang" in good["later"][0]
+    good = json.loads(config("check", "grpo-70b-multinode", "--json").stdout)[0]
+    assert good["ok"] and good["errors"] == [] and "megatron" in good["later"][0]
 
 
 def test_check_without_a_name_is_the_projects_file(rlx, tmp_path):
@@ -246,7 +246,7 @@ def test_explain_says_all_there_is(here):
         assert said in text
     idle = config("explain", "actor.kl_loss_coef", "smoke").stdout
     assert "effect   only with actor.use_kl_loss=true" in idle and "no effect here" in idle
-    assert "Comes with a later release" in config("explain", "rollout.engine").stdout
+    assert "comes with a later release" in config("explain", "actor.strategy").stdout
     assert "here" not in config("explain", "rollout.n").stdout
     section = config("explain", "critic.optim").stdout
     assert "critic.optim.lr: 1e-05" in section

@@ -97,11 +97,11 @@ def test_strict_refuses_what_otherwise_warns(rlx):
     assert rlx(*words, "--strict").returncode == 1
 
 
-def test_engine_of_a_later_release_is_refused_before_anything_is_made(rlx, tmp_path):
-    done = rlx("train", "smoke", "rollout.engine=sglang")
+def test_a_back_end_of_a_later_release_is_refused_before_anything_is_made(rlx, tmp_path):
+    done = rlx("train", "smoke", "actor.strategy=megatron")
     assert done.returncode == 1
-    assert "rollout.engine=sglang comes with a later release" in done.stderr
-    assert "hf and vllm run today" in done.stderr
+    assert "strategy=megatron comes with a later release" in done.stderr
+    assert "actor.strategy=fsdp runs today" in done.stderr
     assert all_paths(tmp_path) == []
 
 

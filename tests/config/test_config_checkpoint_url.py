@@ -16,6 +16,7 @@ from verl_core.config.urls import checkpoints_url
         ("s3://", "expected a URL with a bucket"),
         ("s3://bucket/x?versionId=1", "without [?] or #"),
         ("s3://key:secret@bucket/x", "credentials do not belong in a URL"),
+        ("s3://key:12/secret@bucket/x", "credentials do not belong in a URL"),
     ],
 )
 def test_what_is_no_folder_of_an_object_store(url, said):
@@ -24,7 +25,15 @@ def test_what_is_no_folder_of_an_object_store(url, said):
     assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize(("url", "extra"), [("s3://bucket/x", "s3"), ("gs://bucket", "gcs"), ("abfs://c/x", None)])
+@pytest.mark.parametrize(
+    ("url", "extra"),
+    [
+        ("s3://bucket/x", "s3"),
+        ("gs://bucket", "gcs"),
+        ("abfs://c@account.dfs.core.windows.net/x", None),
+        ("hdfs://me@host:9000/x@y", None),
+    ],
+)
 def test_a_url_brings_its_packages_along(url, extra):
     config = resolve("smoke", [f"trainer.checkpoint_url={url}/"]).config
     assert set(extras(config)) == {"fsdp", extra} - {None}

@@ -74,6 +74,7 @@ from verl_core.config.typed import leaf_types
             ],
             "weights.type='ipc' .* on one device, but rollout.pool is 'b', actor.pool 'main'",
         ),
+        (["rollout.engine=sglang"], "rollout.engine='sglang' .*needs CUDA GPUs, and trainer.device='cpu'"),
         (["rollout.engine=vllm", "rollout.temperature=2.5"], r"temperature=2.5 .*not in \[0.01, 2\]"),
         (
             ["rollout.engine=vllm", "rollout.val_kwargs.do_sample=true", "rollout.val_kwargs.temperature=0.001"],

@@ -193,8 +193,8 @@ def test_every_derived_value_has_a_rule_in_words(words):
 
 def test_what_does_not_run_yet_is_said_of_its_key():
     assert set(RUNS_TODAY) <= set(leaf_types())
-    assert only_today("rollout.engine") == "rollout.engine=hf or vllm"
+    assert only_today("actor.strategy") == "actor.strategy=fsdp" and only_today("rollout.engine") is None
     assert only_today("trainer.seed") is None and only_today("trainer.logger") is None
     assert list(unbuilt(effective(resolve("smoke").config))) == []
-    (said,) = unbuilt(effective(resolve("smoke", ["rollout.engine=sglang"]).config))
-    assert said.startswith("rollout.engine=sglang")
+    (said,) = unbuilt(effective(resolve("smoke", ["actor.strategy=megatron"]).config))
+    assert said.startswith("strategy=megatron")

@@ -15,7 +15,7 @@ from verl_core.planning.gpus import GPUS, Gpu
 
 PROFILES = profile_names()
 SMALL = {name for name in PROFILES if name.startswith("smoke")}  # run on a processor
-WAITING = {"grpo-7b-8gpu-sglang", "grpo-70b-multinode", "256-gpu-grpo"}  # for a later release
+WAITING = {"grpo-70b-multinode", "256-gpu-grpo"}  # for a later release
 WANTED = {
     *("gsm8k-ppo", "gsm8k-grpo", "gsm8k-grpo-lora", "math-grpo", "dapo-qwen2.5-32b"),
     *("sft-gsm8k", "dpo-pairs", "rm-pairs", "opd-qwen"),

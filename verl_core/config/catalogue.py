@@ -51,9 +51,9 @@ _many(
             "Plain torch, with the trainer or on a pool of its own; any device.",
         ),
         "vllm": ("verl_core.rollout.vllm:make", "vLLM in its own process; GPUs, and a CPU build to try it."),
+        "sglang": ("verl_core.rollout.sglang:make", "SGLang in its own process; CUDA GPUs (tested on a CPU so far)."),
     },
 )
-register("engine", "sglang", doc="SGLang in its own process.", built=False)
 _many(
     "transport",
     {

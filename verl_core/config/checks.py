@@ -216,6 +216,8 @@ def _rollout(said: Said, e: RlxConfig) -> Iterator[str]:
         for key in ("rollout.temperature", *(["rollout.val_kwargs.temperature"] if r.val_kwargs.do_sample else [])):
             if get(e, key) and not coldest <= get(e, key) <= hottest:
                 yield f"{said(key)} is not in [{coldest:g}, {hottest:g}], where {said('rollout.engine')} samples"
+    if r.engine == "sglang" and e.trainer.device == "cpu":
+        yield f"{said('rollout.engine')} needs CUDA GPUs, and {said('trainer.device')}: set rollout.engine=hf or vllm"
     if r.engine != "hf" and ranks % r.tensor_model_parallel_size:
         yield f"{said(size)} does not divide the {ranks} ranks of rollout.pool {r.pool!r}"
     elif r.engine != "hf" and (node := e.cluster.pools.get(r.pool or "", PoolConfig()).gpus) % int(get(e, size)):

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from verl_core.config.catalogue import KINDS, entry, names
-from verl_core.config.effective import strategies, uses_rollout
+from verl_core.config.effective import strategies
 from verl_core.config.schema import RlxConfig
 
 RUNS_TODAY = {
@@ -19,8 +19,6 @@ def unbuilt(config: RlxConfig) -> Iterator[str]:
     algorithm = entry("algorithm", c.algorithm.name)
     if not algorithm.built:
         yield _later(f"algorithm.name={c.algorithm.name}", f"{', '.join(names('algorithm', built=True))} run today")
-    if uses_rollout(c) and not entry("engine", c.rollout.engine).built:
-        yield _later(f"rollout.engine={c.rollout.engine}", f"{' and '.join(names('engine', built=True))} run today")
     if "megatron" in strategies(c):
         yield _later("strategy=megatron", "actor.strategy=fsdp runs today")
 
