@@ -5,7 +5,10 @@ import re
 from verl_core.config.schema_trainer import TrainerConfig
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://")
+_SECRET = re.compile(r"[^:/]+://[^/@]*:(?!\d+(/|$))[^@]*@")
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs"}
+
+NO_CREDENTIALS = "credentials do not belong in a URL: they come from the environment (AWS_ACCESS_KEY_ID, ...)"
 
 
 def is_url(text: object) -> bool:
@@ -21,15 +24,16 @@ def url_fault(text: str) -> str | None:
     if protocol in ("file", "local"):
         return "a folder of this machine is trainer.default_local_dir"
     if holds_credentials(text):
-        return "credentials do not belong in a URL: they come from the environment (AWS_ACCESS_KEY_ID, ...)"
+        return NO_CREDENTIALS
     if not rest.strip("/") or "?" in rest or "#" in rest:
         return "expected a URL with a bucket or a host, and without ? or #"
     return None
 
 
 def holds_credentials(url: str) -> bool:
-    """Whether a name or a secret stands before the host, which no message may show."""
-    return "@" in url.partition("://")[2].split("/")[0]
+    """Whether a secret stands before the host, which no message may show; it may have a / in it. A name alone, as in
+    abfs://container@account.dfs.core.windows.net, and a port are none."""
+    return _SECRET.match(url) is not None
 
 
 def url_extras(url: str | None) -> set[str]:
