@@ -1,5 +1,6 @@
 """The checkpoints of a run for people: which are whole, and what is wrong with the others."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,16 @@ MOST = 3
 """Faults of one checkpoint that a table names."""
 
 
+def reach(sources: Iterable[Path | str]) -> None:
+    """Where checkpoints of these are on object stores that this interpreter cannot read, the command goes on in an
+    environment that can read all of them: in one for each it would go back and forth. EnvError where it cannot be
+    made."""
+    jobs.with_packages({extra for source in sources for extra in extras_of(source) or ()})
+
+
 def checkpoints_of(source: Path | str) -> list[Inspected]:
-    """Those of a run directory, of its `checkpoints` folder or of a URL, by step. Where they are on an object store and
-    this interpreter cannot read it, the command goes on in an environment that can. UserError where it refuses."""
-    jobs.with_packages(extras_of(source) or ())
+    """Those of a run directory, of its `checkpoints` folder or of a URL, by step. UserError where an object store
+    refuses, EnvError where its package is missing."""
     try:
         return inspect.inspect(inspect.checkpoints_folder(source))
     except RunError as error:

@@ -9,7 +9,7 @@ import typer
 from rlx import jobs, run_checkpoints, run_records, ui
 from rlx.arguments import JSON_OPTION
 from rlx.run_checkpoints import Inspected
-from verl_core.config.errors import UserError
+from verl_core.config.errors import EnvError, UserError
 
 PLOT_JOB = "verl_core.tracking.plot_job"
 PLOT_EXTRAS = ("plot",)
@@ -40,7 +40,12 @@ def ls(root: Path = DIR, as_json: bool = JSON_OPTION) -> None:
     With steps done, the newest whole checkpoint (and how many are broken), held-out score at the start and at the end,
     and how each ended.
     """
-    rows = [_overview(run) for run in run_records.find_runs(root)]
+    runs = run_records.find_runs(root)
+    try:
+        run_checkpoints.reach(runs)
+    except EnvError as error:
+        ui.warn(error.message)
+    rows = [_overview(run) for run in runs]
     if as_json:
         ui.out_json(rows)
     elif rows:
@@ -62,6 +67,7 @@ def show(run: Path = typer.Argument(..., metavar="RUN", help="A run directory.")
     record = run_records.read_json(run / "run.json") or {}
     summary = run_records.read_json(run / "summary.json")
     metrics = run_records.last_metrics(run)
+    run_checkpoints.reach([run])
     checkpoints = run_checkpoints.checkpoints_of(run)
     if as_json:
         told = run_checkpoints.as_json(checkpoints)
@@ -98,6 +104,7 @@ def verify(
 
     Missing, cut and changed files are named. Exit code 1 when the newest checkpoint is broken.
     """
+    run_checkpoints.reach([run])
     found = run_checkpoints.checkpoints_of(run)
     run_checkpoints.require_some(found, run)
     if checksums:
@@ -152,7 +159,7 @@ def _checkpoints(run: Path) -> list[Inspected]:
     """None, with a warning, where a store cannot be reached: the others are still to be listed."""
     try:
         return run_checkpoints.checkpoints_of(run)
-    except UserError as error:
+    except (UserError, EnvError) as error:
         ui.warn(f"{run}: {error.message}")
         return []
 
