@@ -11,7 +11,7 @@ import torch
 from checkpoint_models import engine_state, save_run, tiny_model
 
 from verl_core.checkpoint import CheckpointStore, find_checkpoint, save_role
-from verl_core.checkpoint.manifest import checksum
+from verl_core.checkpoint.manifest import checksum, content_faults, read_manifest
 from verl_core.config.errors import RunError, UserError
 from verl_core.training.protocol import EngineState
 
@@ -20,6 +20,12 @@ def save(store: CheckpointStore, step: int, text: str = "x") -> Path:
     with store.saving(step) as folder:
         (folder / "trainer.json").write_text(json.dumps(text))
     return store.folder / f"global_step_{step}"
+
+
+def edit(folder: Path, **fields: object) -> None:
+    """Changes its manifest by hand."""
+    manifest = json.loads((folder / "manifest.json").read_text()) | fields
+    (folder / "manifest.json").write_text(json.dumps(manifest))
 
 
 def names(folder: Path) -> set[str]:
@@ -128,6 +134,12 @@ def test_a_replaced_step_comes_back_when_its_successor_cannot_take_its_place(tmp
             lambda folder: (folder / "manifest.json").write_text('{"files": {}, "step": 2}'),
             "manifest.json is unreadable",
         ),
+        (lambda folder: edit(folder, serial=None), "serial has no whole number"),
+        (lambda folder: edit(folder, roles={"actor": "two"}), "actor has no whole number"),
+        (
+            lambda folder: edit(folder, files={"../x": {"bytes": 1, "blake2b": ""}}),
+            "manifest.json names files that are not below it: ../x",
+        ),
     ],
 )
 def test_a_broken_newer_checkpoint_is_skipped_by_name(tmp_path, caplog, harm, says):
@@ -145,10 +157,16 @@ def test_a_broken_newer_checkpoint_is_skipped_by_name(tmp_path, caplog, harm, sa
 
 def test_newer_format_is_refused_with_its_number(tmp_path):
     folder = save(CheckpointStore(tmp_path), 1)
-    manifest = json.loads((folder / "manifest.json").read_text()) | {"format": 2}
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    edit(folder, format=2, shards="a field that this rlx does not know")
     with pytest.raises(UserError, match="has format 2, this rlx reads format 1"):
         find_checkpoint(folder)
+
+
+def test_a_file_that_goes_while_it_is_looked_at_is_named(tmp_path):
+    folder = save(CheckpointStore(tmp_path), 1)
+    (folder / "trainer.json").unlink()
+    told = content_faults(folder, read_manifest(folder), ("",))
+    assert told == ["trainer.json cannot be read (No such file or directory)"]
 
 
 def test_find_takes_run_checkpoints_or_step(tmp_path):

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from verl_core.checkpoint.objects import Folder, ObjectPath, read_blocks
 from verl_core.checkpoint.pieces import DIGEST, Piece
@@ -120,19 +120,32 @@ def _durable_pieces(folder: Path) -> dict[str, Piece]:
 
 
 def read_manifest(folder: Folder) -> Manifest:
-    """Raises NoManifest when there is none, when it is not whole, or when a newer rlx wrote it."""
+    """Raises NoManifest when there is none, when it is not whole or not one, or when a newer rlx wrote it."""
     try:
         fields = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if (written := fields["format"]) != FORMAT:
+            raise NoManifest(f"{MANIFEST} has format {written}, this rlx reads format {FORMAT}")
         files = {name: Piece(**piece) for name, piece in fields.pop("files").items()}
         score = fields.pop("score", None)
         manifest = Manifest(files=files, score=Score(**score) if score else None, **fields)
+        _require_numbers(manifest)
     except (FileNotFoundError, NotADirectoryError):
         raise NoManifest(f"{MANIFEST} is missing (the save did not finish)") from None
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise NoManifest(f"{MANIFEST} is unreadable ({error})") from None
-    if manifest.format != FORMAT:
-        raise NoManifest(f"{MANIFEST} has format {manifest.format}, this rlx reads format {FORMAT}")
+    if outside := [name for name in files if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts]:
+        raise NoManifest(f"{MANIFEST} names files that are not below it: {', '.join(outside[:3])}")
     return manifest
+
+
+def _require_numbers(manifest: Manifest) -> None:
+    """Raises TypeError: what somebody has edited is compared and added up like the rest."""
+    sizes = {name: piece.bytes for name, piece in manifest.files.items()}
+    whole = {"step": manifest.step, "serial": manifest.serial} | manifest.roles | sizes
+    if wrong := next((name for name, value in whole.items() if type(value) is not int), None):
+        raise TypeError(f"{wrong} has no whole number")
+    if manifest.score is not None and not isinstance(manifest.score.value, int | float):
+        raise TypeError(f"{manifest.score.metric} has no number")
 
 
 def faults(
@@ -156,11 +169,16 @@ def faults(
 def content_faults(
     folder: Folder, manifest: Manifest, parts: tuple[str, ...], progress: Callable[[int], None] | None = None
 ) -> list[str]:
-    """Reads every piece below `parts` and names those whose checksum differs. Sizes are checked by `faults`."""
+    """Reads every piece below `parts` and names those whose checksum differs, and those that cannot be read: removed
+    meanwhile, or on a disk that fails. Sizes are checked by `faults`."""
 
     def check(item: tuple[str, Piece]) -> str | None:
         name, piece = item
-        return None if checksum(folder / name, progress) == piece.blake2b else f"{name} is damaged (checksum differs)"
+        try:
+            found = checksum(folder / name, progress)
+        except OSError as error:
+            return f"{name} cannot be read ({error.strerror or error})"
+        return None if found == piece.blake2b else f"{name} is damaged (checksum differs)"
 
     with ThreadPoolExecutor(_THREADS) as pool:
         return [fault for fault in pool.map(check, manifest.below(parts)) if fault]
