@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import atexit
 import logging
+import os
+import re
 import shutil
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -11,28 +13,32 @@ from pathlib import Path
 
 from verl_core.checkpoint.manifest import MANIFEST, Piece, read_manifest
 from verl_core.checkpoint.objects import ObjectPath
+from verl_core.checkpoint.owner import host, runs_here
 from verl_core.checkpoint.pieces import Measured
 from verl_core.config.errors import RunError, UserError
 
 log = logging.getLogger(__name__)
 
 _THREADS = 4
+_COPY = re.compile(r"rlx-copy-(.+)-(\d+)-[^-]+")  # host, process id
 
 
 def fetched(checkpoint: ObjectPath, parts: tuple[str, ...]) -> Path:
-    """A copy of the manifest and of the pieces below `parts`, in a temporary folder that goes when this process ends.
+    """A copy of the manifest and of the pieces below `parts`, in a temporary folder that goes when this process ends;
+    that of a process which was killed goes with the next call.
 
     Raises RunError when there is no room for it, UserError naming the pieces whose bytes are not those that were
     written.
     """
     pieces = read_manifest(checkpoint).below(parts)
     need, above = sum(piece.bytes for _, piece in pieces), Path(tempfile.gettempdir())
+    _remove_left(above)
     if need > (free := shutil.disk_usage(above).free):
         raise RunError(
             f"{checkpoint}: a copy needs {need:,} bytes, {above} has {free:,} free ({need - free:,} missing)",
             "name a folder with more room by TMPDIR",
         )
-    folder = Path(tempfile.mkdtemp(prefix="rlx-")) / checkpoint.name
+    folder = Path(tempfile.mkdtemp(prefix=f"rlx-copy-{host()}-{os.getpid()}-")) / checkpoint.name
     folder.mkdir()
     atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
     log.info("fetching %s: %s bytes to %s", checkpoint, f"{need:,}", folder)
@@ -53,3 +59,10 @@ def fetched(checkpoint: ObjectPath, parts: tuple[str, ...]) -> Path:
         raise UserError(f"{checkpoint}: {'; '.join(damaged)}", "give another global_step_N of the run")
     (folder / MANIFEST).write_text((checkpoint / MANIFEST).read_text(), encoding="utf-8")
     return folder
+
+
+def _remove_left(above: Path) -> None:
+    for path in above.glob("rlx-copy-*"):
+        match = _COPY.fullmatch(path.name)
+        if match and match[1] == host() and not runs_here(int(match[2])):
+            shutil.rmtree(path, ignore_errors=True)

@@ -5,7 +5,6 @@ import logging
 import os
 import re
 import shutil
-import socket
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from verl_core.checkpoint.manifest import (
     write_manifest,
 )
 from verl_core.checkpoint.objects import Folder
+from verl_core.checkpoint.owner import host, runs_here
 from verl_core.checkpoint.pieces import Piece
 from verl_core.checkpoint.retention import Retention
 from verl_core.checkpoint.saves import LATEST, Saves
@@ -35,20 +35,15 @@ log = logging.getLogger(__name__)
 
 _UNFINISHED = re.compile(r"\.tmp-(global_step_\d+)-(.+)-(\d+)-[0-9a-f]{8}")  # step, host, process id
 _TRASH = re.compile(r"\.trash-global_step_\d+-[0-9a-f]{8}")
-_DISK = (
-    *NO_SPACE,
-    errno.EFBIG,
-    errno.EROFS,
-    errno.EIO,
-)  # other OSErrors of a save, e.g. a lost connection, are not ours
+_DISK = (*NO_SPACE, errno.EFBIG, errno.EROFS, errno.EIO)
+"""Other OSErrors of a save, e.g. a lost connection, are not the disk's."""
 
 
 class CheckpointStore(Saves[Path]):
     """See `Saves`; `folder` is a run's `checkpoints/`."""
 
-    _writing: ClassVar[set[Path]] = (
-        set()
-    )  # of all stores of this process, to tell them from a dead one's with its number
+    _writing: ClassVar[set[Path]] = set()
+    """Of all stores of this process, to tell them from a dead one's with its number."""
 
     def __init__(self, folder: Path | str, keep: int | Retention | None = None):
         super().__init__(Path(folder), keep)
@@ -83,7 +78,7 @@ class CheckpointStore(Saves[Path]):
         """
         if not self._recovered:
             self.recover()
-        path = self.folder / f".tmp-global_step_{step}-{_host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        path = self.folder / f".tmp-global_step_{step}-{host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._check_space(step, need_bytes)
@@ -170,17 +165,10 @@ class CheckpointStore(Saves[Path]):
 
     def _being_written(self, path: Path, match: re.Match[str]) -> bool:
         # A run has one writer: what another machine left is of a killed job. On this machine its process is asked.
-        if match[2] != _host():
+        if match[2] != host():
             return False
-        if (pid := int(match[3])) == os.getpid():
-            return path in self._writing
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
-        return True
+        pid = int(match[3])
+        return path in self._writing if pid == os.getpid() else runs_here(pid)
 
     def _remove_step(self, name: str) -> None:
         _remove(self._to_trash(self.folder / name))
@@ -212,7 +200,3 @@ def _remove(path: Path) -> None:
             shutil.rmtree(path)
     except OSError as error:
         log.warning("could not remove %s: %s", path, error)
-
-
-def _host() -> str:
-    return socket.gethostname().replace("/", "_")
