@@ -43,8 +43,11 @@ def is_run(folder: Path) -> bool:
 
 
 def has_checkpoint(run: Path) -> bool:
-    """True when a run has something to resume from or to merge."""
-    return any(run.glob("checkpoints/global_step_*/manifest.json"))
+    """True when a run has something to resume from, as far as its directory tells: of an object store it has the name
+    alone."""
+    return any(run.glob("checkpoints/global_step_*/manifest.json")) or bool(
+        (read_json(run / "run.json") or {}).get("checkpoints")
+    )
 
 
 def trained_by(run: Path) -> int | None:

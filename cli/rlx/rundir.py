@@ -20,7 +20,6 @@ from verl_core.config.compose import Resolved
 from verl_core.config.errors import UserError
 from verl_core.config.schema import FACTS
 from verl_core.config.typed import leaves
-from verl_core.config.urls import checkpoints_url
 
 LEAST_FREE_BYTES = 32_000_000
 """The records and the checkpoints of the smallest model take about 10 MB."""
@@ -152,7 +151,6 @@ def _write_records(folder: Path, resolved: Resolved, environment: str) -> None:
         "lock": lockfile.digest(),
         "environment": environment,
         "git": git_state(),
-        "checkpoints": checkpoints_url(resolved.config.trainer),
     }
     if module := resolved.config.algorithm.module:
         run["algorithm_module"] = _keep(module, folder / write.MODULE_COPY)

@@ -51,8 +51,7 @@ def checkpoints_folder(place: Folder | str) -> Folder:
     if isinstance(source, ObjectPath):
         return source
     try:
-        record = json.loads((source / "run.json").read_text(encoding="utf-8"))
-        url = [record, *record.get("resumes", [])][-1].get("checkpoints")
+        url = json.loads((source / "run.json").read_text(encoding="utf-8")).get("checkpoints")
     except (OSError, ValueError, AttributeError):
         url = None
     if url:

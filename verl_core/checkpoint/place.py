@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from verl_core.checkpoint.inspect import CHECKPOINTS
+from verl_core.checkpoint.inspect import CHECKPOINTS, checkpoints_folder, survey
+from verl_core.checkpoint.object_errors import before_the_start
 from verl_core.checkpoint.object_store import ObjectStore
 from verl_core.checkpoint.objects import ObjectPath
 from verl_core.checkpoint.retention import Retention
@@ -25,11 +26,25 @@ def claim(trainer: TrainerConfig, run_dir: Path, resume: bool) -> None:
     """Looks whether checkpoints can be saved, before minutes are spent on a model; of a folder that is the first save's
     to find out. Raises UserError as `ObjectStore.claim`, and for a run that saved elsewhere before."""
     store = saves_of(trainer, run_dir)
-    if isinstance(store, CheckpointStore):
-        return
-    store.claim(resume)
-    if resume and store.latest() is None and CheckpointStore(run_dir / CHECKPOINTS).latest() is not None:
+    if resume:
+        with before_the_start():
+            _refuse_elsewhere(store, run_dir)
+    if isinstance(store, ObjectStore):
+        store.claim(resume)
+
+
+def _refuse_elsewhere(store: CheckpointStore | ObjectStore, run_dir: Path) -> None:
+    """The run would begin again, and drop what it has recorded. An object store where it saved is not asked: what reads
+    it may not be here."""
+    before = checkpoints_folder(run_dir)
+    if isinstance(before, Path):
+        if isinstance(store, CheckpointStore) or not survey(before)[0]:
+            return
+        url = "null"
+    else:
+        url = before.url.rsplit("/", 2)[0]  # without the names of project and run
+    if before != store.folder and not survey(store.folder)[0]:
         raise UserError(
-            f"{store.folder} has no checkpoint, the run's are in {run_dir / CHECKPOINTS}",
-            "go on without trainer.checkpoint_url, or copy that folder there",
+            f"{store.folder} has no checkpoint; the run saved to {before}",
+            f"go on with trainer.checkpoint_url={url}, or copy that folder to {store.folder}",
         )

@@ -143,7 +143,7 @@ def _report(candidates: Sequence[Candidate], groups: Sequence[Groups], seed: int
     scored = [
         {
             "source": candidate.name,
-            "checkpoint": candidate.checkpoint and str(candidate.checkpoint),
+            "checkpoint": candidate.place,
             "answers": sum(map(len, own)),
             "metrics": validation_metrics(own, seed),
             "statistics": table,

@@ -11,12 +11,13 @@ from typing import Any
 
 from verl_core.checkpoint.adapter import base_folder, settings_of
 from verl_core.checkpoint.find import find_checkpoint, require_undamaged
+from verl_core.checkpoint.inspect import checkpoints_folder
 from verl_core.checkpoint.manifest import read_manifest
 from verl_core.config.errors import UserError
 from verl_core.config.schema import ModelConfig, RewardConfig, RlxConfig
 from verl_core.config.urls import is_url
 from verl_core.controller.executors.base import placements
-from verl_core.controller.run import Generation
+from verl_core.controller.generation import Generation
 from verl_core.controller.sources import val_sampling
 from verl_core.data.dataset import PromptDataset, PromptRow
 from verl_core.models.adapter_folder import is_adapter
@@ -54,6 +55,13 @@ class Candidate:
         most of the time, and an interruption costs little."""
         engines = next(place.ranks for place in placements(self.config) if "rollout" in place.roles)
         return max(1, 2 * self.config.rollout.max_num_seqs * engines // self.n)
+
+    @property
+    def place(self) -> str | None:
+        """Where the checkpoint is; on an object store, of which `checkpoint` is a copy, its URL."""
+        if self.checkpoint is None or isinstance(folder := checkpoints_folder(self.name), Path):
+            return None if self.checkpoint is None else str(self.checkpoint)
+        return str(folder if folder.name == self.checkpoint.name else folder / self.checkpoint.name)
 
     @property
     def label(self) -> str:

@@ -6,144 +6,37 @@ import dataclasses
 import logging
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from verl_core.batch import Batch
 from verl_core.checkpoint.place import saves_of
 from verl_core.checkpoint.retention import Retention
 from verl_core.checkpoint.saves import Saves
-from verl_core.config.catalogue import entry, implementation
-from verl_core.config.effective import (
-    engines_apart,
-    ranks_per_sequence,
-    role_pools,
-    settled,
-    total_ranks,
-    trained_roles,
-    uses_rollout,
-)
-from verl_core.config.model_roles import role_settings, shares_prompts
-from verl_core.config.prompt_files import training_files
+from verl_core.config.catalogue import implementation
+from verl_core.config.effective import role_pools, settled, total_ranks, trained_roles, uses_rollout
+from verl_core.config.model_roles import shares_prompts
 from verl_core.config.schema import FilterGroupsConfig, RlxConfig
+from verl_core.config.urls import checkpoints_url
 from verl_core.controller import parity
 from verl_core.controller.accounting import Accounts, costs_of
 from verl_core.controller.buffer import ReplayBuffer
 from verl_core.controller.collecting import Collector
-from verl_core.controller.executors import Executor, WorkerGroup
-from verl_core.controller.executors.base import placements
-from verl_core.controller.executors.local import LocalExecutor
 from verl_core.controller.flows import Flow, PolicyFlow, optimizer_steps
-from verl_core.controller.model_rewards import check_models, model_parts
+from verl_core.controller.generation import Generation
 from verl_core.controller.profiler import Profiler
-from verl_core.controller.roles import Role
-from verl_core.controller.rollouts import NoRollout, Rollout
+from verl_core.controller.rollouts import Rollout
 from verl_core.controller.saving import Progress, Saver
-from verl_core.controller.sources import DatasetSource, GroupMaker, RolloutSource, Source, val_sampling
+from verl_core.controller.sources import DatasetSource, RolloutSource, Source
 from verl_core.controller.validate import ExampleValidator, Validator
 from verl_core.data.dataset import PromptDataset
-from verl_core.data.examples import ExampleDataset, form_of
+from verl_core.data.examples import ExampleDataset
 from verl_core.data.loader import PromptLoader
-from verl_core.models.pretrained import eos_ids, load_generation_config, load_hf_config, load_tokenizer
 from verl_core.platforms import current
-from verl_core.rewards.compose import Scorers
-from verl_core.rollout.agent_loop import SingleTurn
-from verl_core.rollout.client import RolloutClient
 from verl_core.tracking.records import RunRecords
 from verl_core.tracking.timing import Timer
 from verl_core.tracking.trackers import Trackers, build_trackers
 
 log = logging.getLogger(__name__)
-
-
-def make_executor(config: RlxConfig) -> Executor:
-    """The executor an effective configuration names."""
-    if config.cluster.executor == "ray":
-        from verl_core.controller.executors.ray import RayExecutor
-
-        return RayExecutor()
-    return LocalExecutor()
-
-
-class Generation:
-    """Ranks, engines and scorers: what turns prompts into scored answers. Shared by training and evaluation."""
-
-    def __init__(
-        self,
-        config: RlxConfig,
-        model_folder: str,
-        blank: bool = False,
-        timer: Timer | None = None,
-        run_dir: Path | None = None,
-    ):
-        """`timer`: of the passes of a reward model. `run_dir`: where a judge's verdicts are kept."""
-        self.config, self.model_folder, self.blank = config, model_folder, blank
-        self.timer, self.run_dir = timer or Timer(), run_dir
-        self.tokenizer = load_tokenizer(config.model, model_folder)
-
-    async def start(self, stack: AsyncExitStack) -> None:
-        """Starts everything; `stack` ends it again, also after a failure half-way."""
-        c = self.config
-        check_models(c)
-        if uses_rollout(c):
-            self.scorers = Scorers(c.reward)
-            stack.callback(self.scorers.close)
-        executor = make_executor(c)
-        stack.push_async_callback(executor.close)
-        self.groups: dict[str, WorkerGroup] = await executor.start(c, placements(c), self.model_folder, self.blank)
-        self.roles = {
-            name: Role(name, self.groups[pool], ranks_per_sequence(role_settings(c, name)))
-            for name, pool in role_pools(c).items()
-            if name != "rollout"
-        }
-        self.rollout: Rollout | NoRollout = NoRollout()
-        if uses_rollout(c):
-            for name, model in model_parts(c, self.roles, self.timer, self.run_dir).items():
-                self.scorers.attach(name, model)
-            await self._start_generating(stack)
-
-    async def _start_generating(self, stack: AsyncExitStack) -> None:
-        c = self.config
-        if engines_apart(c):
-            trainer, tells = self.groups[c.actor.pool], self.groups[settled(c.rollout.pool)].tells()
-            await trainer.scatter("connect", [(tells,), *[((),)] * (trainer.size - 1)])
-        self.rollout = Rollout(self.groups[settled(c.rollout.pool)], self.groups[c.actor.pool], c)
-        stack.push_async_callback(self.rollout.close)
-        self.client = RolloutClient(self.rollout.generate)
-        self.maker = GroupMaker(SingleTurn(), self.client.generate, self.scorers, self.tokenizer, c.trainer.seed)
-
-    @property
-    def actor(self) -> Role:
-        return self.roles["actor"]
-
-    def val_prompts(self) -> PromptDataset | None:
-        """The held-out prompts; None where the configuration names none. Needs no ranks."""
-        return self.prompts("val") if self.config.data.val_files else None
-
-    def prompts(self, split: Literal["train", "val"]) -> PromptDataset:
-        """Those of a split, with their answers where the algorithm learns from these. Needs no ranks."""
-        c, tokenizer = self.config, self.tokenizer
-        files = training_files(c.data) if split == "train" else c.data.val_files or []
-        # This seed splits the builtin problems (held out of warm-up and training alike); the loader's orders them.
-        if uses_rollout(c):
-            return PromptDataset(files, c.data, tokenizer, split, c.trainer.seed)
-        form = form_of(entry("algorithm", c.algorithm.name).needs)
-        return ExampleDataset(files, c.data, tokenizer, split, c.trainer.seed, form)
-
-    def demonstrations(self) -> ExampleDataset | None:
-        """Those of the training prompts, where the algorithm sets its own answers against them. Needs no ranks."""
-        c = self.config
-        if "demonstration" not in entry("algorithm", c.algorithm.name).needs:
-            return None
-        return ExampleDataset(training_files(c.data), c.data, self.tokenizer, "train", c.trainer.seed, "demonstrations")
-
-    def stops_at(self, token: int) -> bool:
-        """Whether an answer of the model ends with this id."""
-        model, folder = self.config.model, self.model_folder
-        return token in eos_ids(self.tokenizer, load_generation_config(folder), load_hf_config(model, folder))
-
-    def validator(self, dataset: PromptDataset) -> Validator:
-        return Validator(dataset, self.maker, val_sampling(self.config), self.config.rollout.val_kwargs.n)
 
 
 class Run:
@@ -221,7 +114,8 @@ class Run:
             await self.rollout.push_weights(self.progress.version)
             self.flow.old_from_rollout = await self._hold_parity(dataset)
         await self.accounts.start()
-        self.records.start(self._hardware(), {k: p.content_hash() for k, p in prompts.items()}, resume_step)
+        hashes = {k: p.content_hash() for k, p in prompts.items()}
+        self.records.start(self._hardware(), hashes, resume_step, checkpoints_url(c.trainer))
         self._trackers = build_trackers(
             c.trainer, self.run_dir, resume_step, self.json_mode, self.total_steps, dataclasses.asdict(c)
         )

@@ -30,11 +30,15 @@ class RunRecords:
         self._began = time.monotonic()
 
     def start(
-        self, hardware: Mapping[str, Any], data: Mapping[str, str] | None = None, resume_step: int | None = None
+        self,
+        hardware: Mapping[str, Any],
+        data: Mapping[str, str] | None = None,
+        resume_step: int | None = None,
+        checkpoints: str | None = None,
     ) -> None:
         """Adds to run.json what only the job knows: hardware (from the platform), Python and package versions, hashes
-        of the data, and one entry an attempt (pid, start, step it goes on from). Raises UserError when run.json cannot
-        be read or written."""
+        of the data, the URL of the checkpoints that are on an object store, and one entry an attempt (pid, start, step
+        it goes on from). Raises UserError when run.json cannot be read or written."""
         record = read_json(self.run_dir / "run.json")
         attempt = {"pid": os.getpid(), "started": datetime.now(UTC).isoformat(), "resume_step": resume_step}
         record |= {
@@ -43,6 +47,7 @@ class RunRecords:
             "python": platform.python_version(),
             "packages": {name: v for name in PACKAGES if (v := package_version(name))},
             "data": dict(data or {}),
+            "checkpoints": checkpoints,
             "attempts": [*record.get("attempts", []), attempt],
         }
         try:
