@@ -2,21 +2,29 @@
 
 import json
 import logging
+import shutil
+import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
 from checkpoint_models import engine_state, on_ranks, sharded, tiny_model
 
 from tests.support.object_stores import ObjectServer, gcs
-from verl_core.checkpoint import find_checkpoint, load_role, save_role
+from verl_core.checkpoint import CheckpointStore, find_checkpoint, load_role, save_role
 from verl_core.checkpoint.inspect import UNFINISHED, inspect
 from verl_core.checkpoint.manifest import content_faults, read_manifest
 from verl_core.checkpoint.object_store import ObjectStore
 from verl_core.checkpoint.objects import ObjectPath
+from verl_core.checkpoint.owner import host
+from verl_core.checkpoint.place import claim
 from verl_core.checkpoint.retention import Retention
 from verl_core.checkpoint.shards import Shards
 from verl_core.config.errors import RunError, UserError
+from verl_core.config.schema_trainer import TrainerConfig
+from verl_core.controller.eval_source import Candidate
+from verl_core.tracking.records import RunRecords
 from verl_core.training.protocol import EngineState
 
 
@@ -48,7 +56,7 @@ def steps(place: ObjectPath) -> list[int]:
     return [found.step for found in inspect(place) if found.whole]
 
 
-def test_what_is_saved_is_found_and_loaded(server, request):
+def test_what_is_saved_is_found_and_loaded(server, request, tmp_path, monkeypatch):
     store = ObjectStore(ObjectPath(f"{server.url}/{request.node.name}"))
     state = engine_state(tiny_model(tied=True))
     folder = store.begin(1)
@@ -70,7 +78,11 @@ def test_what_is_saved_is_found_and_loaded(server, request):
     assert all(torch.equal(loaded.optimizer[name], value) for name, value in state.optimizer.items())
     assert loaded.scalars == state.scalars
 
+    left, others = (tmp_path / f"rlx-copy-{at}-4194305-x" for at in (host(), "elsewhere"))  # no process has that number
+    left.mkdir(), others.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     copy = find_checkpoint(str(store.folder), ("actor/weights/",))
+    assert others.exists() and not left.exists()  # a killed process's
     assert copy.name == "global_step_1" and not (copy / "actor" / "optimizer").exists()
     weights = Shards(copy / "actor" / "weights")
     assert set(weights.names) == set(Shards(found / "actor" / "weights").names)
@@ -122,6 +134,44 @@ def test_an_earlier_step_is_saved_again(place):
     save(store, 2)
     found = save(store, 1, text="new")
     assert store.latest() == found and (found / "trainer.json").read_text() == '"new"'
+
+
+def test_a_run_that_saved_elsewhere_is_not_begun_again(place, tmp_path):
+    here = TrainerConfig(project_name="p", experiment_name="a")
+    there = replace(here, checkpoint_url=place.url)
+    run = tmp_path / "p" / "a"
+    with CheckpointStore(run / "checkpoints").saving(1):
+        pass
+    with pytest.raises(UserError, match=rf"{place}/p/a has no checkpoint; the run saved to {run}/checkpoints"):
+        claim(there, run, resume=True)
+    save(ObjectStore(place / "p" / "a"), 1)
+    claim(there, run, resume=True)  # somebody has copied them
+
+    shutil.rmtree(run / "checkpoints")
+    RunRecords(run).start({}, checkpoints=f"{place}/p/a")
+    with pytest.raises(UserError, match=f"has no checkpoint; the run saved to {place}/p/a") as refused:
+        claim(here, run, resume=True)
+    assert f"go on with trainer.checkpoint_url={place}, or copy" in refused.value.hint
+    with CheckpointStore(run / "checkpoints").saving(1):
+        pass
+    claim(here, run, resume=True)
+
+
+def test_an_evaluation_names_the_checkpoint_that_it_has_a_copy_of(tmp_path):
+    url = "s3://bucket/p/a/global_step_4"
+    (tmp_path / "run.json").write_text(json.dumps({"checkpoints": "s3://bucket/p/a"}))
+    for source in (url, "s3://bucket/p/a", str(tmp_path)):
+        assert Candidate(source, tmp_path / "copy/global_step_4", None, None, [], {}).place == url
+    own = tmp_path / "global_step_4"
+    assert Candidate(str(own), own, None, None, [], {}).place == str(own)
+
+
+def test_a_step_whose_manifest_is_unreadable_is_saved_again(place):
+    store = ObjectStore(place)
+    save(store, 1)
+    (save(store, 2) / "manifest.json").write_text("{")
+    found = save(store, 2, text="new")
+    assert store.latest() == found and set(found.sizes()) == {"trainer.json", "manifest.json"}
 
 
 def test_leftovers_are_no_checkpoints_and_go(place, caplog):

@@ -16,7 +16,7 @@ from verl_core.config.urls import checkpoints_url
         ("s3://", "expected a URL with a bucket"),
         ("s3://bucket/x?versionId=1", "without [?] or #"),
         ("s3://key:secret@bucket/x", "credentials do not belong in a URL"),
-        ("s3://key:12/secret@bucket/x", "credentials do not belong in a URL"),
+        ("s3://key:my/secret@bucket/x", "credentials do not belong in a URL"),
     ],
 )
 def test_what_is_no_folder_of_an_object_store(url, said):

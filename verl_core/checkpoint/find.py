@@ -23,19 +23,22 @@ def find_checkpoint(source: Folder | str, parts: tuple[str, ...] = EVERYTHING) -
     A step given by its own folder needs only the files below `parts` (prefixes such as `actor/weights/`). Raises
     UserError that names the missing pieces of a broken checkpoint, or lists what the folder holds instead.
     """
-    place = folder_of(source)
-    place = place.expanduser() if isinstance(place, Path) else place
     with before_the_start():
-        found = _find(place, parts)
+        found = _find(_place(source), parts)
         return found if isinstance(found, Path) else fetched(found, parts)
 
 
 def on_this_machine(source: Folder | str, parts: tuple[str, ...]) -> Path:
     """The path `source`; where it means a checkpoint on an object store, what `find_checkpoint` makes of it."""
-    place = folder_of(source)
+    place = _place(source)
     if isinstance(place, Path) and isinstance(checkpoints_folder(place), Path):
-        return place.expanduser()
+        return place
     return find_checkpoint(place, parts)
+
+
+def _place(source: Folder | str) -> Folder:
+    place = folder_of(source)
+    return place.expanduser() if isinstance(place, Path) else place
 
 
 def _find(source: Folder, parts: tuple[str, ...]) -> Folder:
@@ -46,8 +49,9 @@ def _find(source: Folder, parts: tuple[str, ...]) -> Folder:
         return source
     folder = checkpoints_folder(source)
     whole, broken = survey(folder)
-    if whole and (newest := newest_whole(folder)):
-        return newest
+    if whole:
+        _pass_over(broken, whole[-1][1].step)
+        return whole[-1][0]
     if broken:
         raise UserError(
             f"no whole checkpoint in {folder}: " + "; ".join(f"{path.name}: {fault}" for path, fault in broken),
@@ -71,11 +75,14 @@ def newest_whole(folder: Folder, passing_over: Collection[Folder] = ()) -> Folde
     """The checkpoint of `folder` that was written last and is whole; each newer broken one is named in a warning."""
     whole, broken = survey(folder)
     whole = [item for item in whole if item[0] not in passing_over]
-    newest_step = whole[-1][1].step if whole else -1
+    _pass_over(broken, whole[-1][1].step if whole else -1)
+    return whole[-1][0] if whole else None
+
+
+def _pass_over(broken: list[tuple[Folder, str]], newest_step: int) -> None:
     for path, fault in broken:
         if step_of(path) > newest_step:
             log.warning("skipped %s: %s", path, fault)
-    return whole[-1][0] if whole else None
 
 
 def require_undamaged(folder: Folder, parts: tuple[str, ...] = EVERYTHING) -> None:

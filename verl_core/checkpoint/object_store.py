@@ -13,7 +13,16 @@ from contextlib import contextmanager
 
 from verl_core.checkpoint.find import newest_whole
 from verl_core.checkpoint.inspect import UNFINISHED, inspect, survey
-from verl_core.checkpoint.manifest import MANIFEST, Manifest, Piece, Score, faults, read_manifest, write_manifest
+from verl_core.checkpoint.manifest import (
+    MANIFEST,
+    Manifest,
+    NoManifest,
+    Piece,
+    Score,
+    faults,
+    read_manifest,
+    write_manifest,
+)
 from verl_core.checkpoint.object_errors import before_the_start
 from verl_core.checkpoint.objects import ObjectPath
 from verl_core.checkpoint.retention import Retention
@@ -83,7 +92,7 @@ class ObjectStore(Saves[ObjectPath]):
             try:
                 if self._other_writer() is None:  # who took the place over may be writing this very step
                     folder.delete(_strays(folder))  # under its mark still: a rank may be about to finish an object
-            except RlxError as error:  # the next run does it
+            except (RlxError, OSError) as error:  # the next run does it
                 log.warning("could not remove %s: %s", folder, error)
 
     @contextmanager
@@ -114,9 +123,12 @@ class ObjectStore(Saves[ObjectPath]):
 
     def _remove_step(self, name: str) -> None:
         path = self.folder / name
-        ours = read_manifest(path).files
         objects = path.sizes()
-        _mark(path, [each for each in objects if each not in ours and each not in (MANIFEST, UNFINISHED)])
+        try:
+            ours = {*read_manifest(path).files, MANIFEST, UNFINISHED}
+        except NoManifest:  # nothing tells any more what is of others
+            ours = set(objects)
+        _mark(path, [each for each in objects if each not in ours])
         path.delete([MANIFEST])
         _clear(path)
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from verl_core.checkpoint.object_errors import worded
 from verl_core.checkpoint.pieces import Measured, Piece, Sink
-from verl_core.config.urls import is_url
+from verl_core.config.errors import UserError
+from verl_core.config.urls import NO_CREDENTIALS, holds_credentials, is_url
 
 _THREADS = 8
 
@@ -174,8 +175,10 @@ Folder = Path | ObjectPath
 
 
 def folder_of(place: str | Path | ObjectPath) -> Folder:
-    """The folder at a path or a URL."""
+    """The folder at a path or a URL. Raises UserError for one with credentials, which messages would show."""
     if isinstance(place, str) and is_url(place):
+        if holds_credentials(place):
+            raise UserError(NO_CREDENTIALS, "leave them out of the URL")
         return ObjectPath(place)
     return Path(place) if isinstance(place, str) else place
 
