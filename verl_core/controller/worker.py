@@ -6,24 +6,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedConfig
 from transformers.utils.logging import disable_progress_bar
 
 from verl_core.algorithms.loss import Loss, Need, Totals
 from verl_core.batch import Batch
-from verl_core.checkpoint.disk import writing_to
-from verl_core.checkpoint.distributed import load_role, save_role, state_bytes
-from verl_core.checkpoint.huggingface import save_huggingface_files
-from verl_core.checkpoint.objects import Folder, ObjectPath, folder_of, on_disk
 from verl_core.checkpoint.pieces import Piece
-from verl_core.checkpoint.reference import REFERENCE, load_reference, save_reference
-from verl_core.checkpoint.unwritten import Unwritten
+from verl_core.checkpoint.reference import REFERENCE
 from verl_core.config.effective import learner, uses_reference
 from verl_core.config.errors import MachineError
 from verl_core.config.model_roles import (
@@ -41,8 +34,8 @@ from verl_core.controller.computing import prepare_computing
 from verl_core.controller.engine_logs import engine_log
 from verl_core.controller.engines import BesideTrainer, Seat, make_seat, served_adapter
 from verl_core.controller.phases import CHECKPOINT, PUSH, ROLLOUT, Phases, forward_phase, update_phase
+from verl_core.controller.rank_checkpoints import RankCheckpoints
 from verl_core.controller.spans import Span
-from verl_core.models.pretrained import load_tokenizer
 from verl_core.platforms import Platform, profiling
 from verl_core.platforms.profiling import Profile
 from verl_core.rollout.child.engine import ChildEngine
@@ -50,7 +43,7 @@ from verl_core.rollout.child.errors import EngineLost
 from verl_core.rollout.parts import Interrupted, Part
 from verl_core.rollout.protocol import Completion, TokenRequest
 from verl_core.training.fsdp import FsdpEngine
-from verl_core.training.protocol import EngineState, MicroBatching, TrainEngine
+from verl_core.training.protocol import MicroBatching, TrainEngine
 from verl_core.weights.adapter_only import AdapterOnly
 from verl_core.weights.courier import Courier
 from verl_core.weights.sending import Tell
@@ -67,10 +60,8 @@ class Worker:
         self.rank, self.world, self.config, self.roles = rank, world, config, tuple(roles)
         self.model_folder = model_folder
         self.engines: dict[str, FsdpEngine] = {}
-        self.renewed: set[str] = set()  # roles whose reference is no longer the model they began with
-        self.expected: set[str] = set()  # roles for whose saves memory has been asked
-        self.saving: list[Folder] = []  # the checkpoint's folder, once for each role that `save` took
-        self.unwritten = Unwritten(min(world, max(pool.gpus for pool in config.cluster.pools.values())))
+        ranks_here = min(world, max(pool.gpus for pool in config.cluster.pools.values()))
+        self.checkpoints = RankCheckpoints(config, model_folder, rank == 0, ranks_here)
         self.seat: Seat | None = None
         self.span: Span  # of a rank that has, or shares, a rollout engine
         self.courier: Courier | None = None
@@ -205,21 +196,14 @@ class Worker:
     def step(self, role: str, batch: Batch, loss: Loss, totals: Totals) -> dict[str, float]:
         with self.phases.phase(update_phase(role)), self._resident(role, with_optimizer=True) as engine:
             metrics = engine.step(batch, loss, totals)
-            self._expect_saves(role, engine)
+            self.checkpoints.expect(role, engine)
         return metrics
-
-    def _expect_saves(self, role: str, engine: FsdpEngine) -> None:
-        """After the first step, with which the optimizer has its state."""
-        trainer = self.config.trainer
-        if trainer.async_save and trainer.save_freq > 0 and role not in self.expected:
-            self.expected.add(role)
-            self.unwritten.expect(engine.state())
 
     def renew_reference(self, role: str) -> None:
         """The role's present weights are its reference from now on."""
         with self.phases.phase("ref"), self._resident(role) as engine:
             engine.snapshot(REFERENCE)
-        self.renewed.add(role)
+        self.checkpoints.renewed.add(role)
 
     # --- generation -------------------------------------------------------------------------------------------------
 
@@ -303,45 +287,21 @@ class Worker:
 
     def save(self, role: str, folder: str, behind: bool = False) -> None:
         """This rank's share of <folder>/<role>: written, or (`behind`) taken, for `write_saved`."""
-        take, target = self.unwritten.take if behind else save_role, folder_of(folder)
-        self.saving.append(target)
         with self.phases.phase(CHECKPOINT), self._resident(role, with_optimizer=True) as engine:
-            take(target / role, engine.state())
-            if role in self.renewed:
-                save_reference(target, engine, take)
+            self.checkpoints.save(role, engine, folder, behind)
             self.platform.synchronize()  # copies to pinned memory
-        if self.rank == 0:
-            self.unwritten.later(partial(self._save_huggingface_files, target / role, engine.model.config))
 
     def write_saved(self) -> dict[str, Piece]:
-        """Writes what `save` has left to it, and says of what this rank has put on an object store how large it is. May
-        run while the rank trains: it needs no device and no other rank."""
-        saving, self.saving = self.saving, []
-        self.unwritten.write()
-        objects = (folder.written for folder in saving if isinstance(folder, ObjectPath))
-        return {name: piece for written in objects for name, piece in written.items()}
-
-    def _save_huggingface_files(self, folder: Folder, config: PreTrainedConfig) -> None:
-        """What makes a role's weights a model."""
-        with writing_to(folder), on_disk(folder) as here:
-            save_huggingface_files(
-                here,
-                self.model_folder,
-                config=config,
-                tokenizer=load_tokenizer(self.config.model, self.model_folder),
-                code=self.config.model.trust_remote_code,
-            )
+        """See `RankCheckpoints.write`."""
+        return self.checkpoints.write()
 
     def load(self, role: str, folder: str) -> None:
         with self.phases.phase(CHECKPOINT), self._resident(role, with_optimizer=True) as engine:
-            engine.load_state(load_role(folder_of(folder) / role, engine.state()))
-            if REFERENCE in engine.snapshots and load_reference(folder_of(folder), engine):
-                self.renewed.add(role)
+            self.checkpoints.load(role, engine, folder)
 
     def state_bytes(self, role: str) -> int:
         """Size of the role's checkpoint over all ranks."""
-        state = self.engines[role].state()
-        return state_bytes(state) + (state_bytes(EngineState(state.weights)) if role in self.renewed else 0)
+        return self.checkpoints.state_bytes(role, self.engines[role])
 
     def parameter_counts(self, role: str) -> tuple[int, int]:
         """How many parameters the role trains, and has."""
