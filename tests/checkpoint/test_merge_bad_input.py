@@ -1,6 +1,7 @@
 """Bad input, for every kind of source: refused as the user's (exit 1) before anything is written, all pieces named."""
 
 import json
+import math
 import os
 import pickle
 import shutil
@@ -18,8 +19,9 @@ from transformers import AutoModelForCausalLM
 
 from tests.support.small_disk import SmallDisk
 from verl_core.checkpoint.merge import check_contents, merge, plan_merge
+from verl_core.checkpoint.merge_verify import chosen_verify
 from verl_core.checkpoint.target import new_folder
-from verl_core.config.errors import UserError
+from verl_core.config.errors import RunError, UserError
 
 
 @dataclass(frozen=True)
@@ -297,3 +299,39 @@ def test_of_two_merges_to_one_target_the_second_is_refused_and_the_first_ends(so
         (folder / "first").write_text("")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["first"]
     assert not list(tmp_path.glob(".out*"))
+
+
+def test_of_two_merges_that_begin_at_once_one_is_refused_and_the_other_ends(tmp_path, monkeypatch):
+    """The second comes after the first has looked whether somebody writes there."""
+
+    def begin_another(*_: object) -> None:
+        monkeypatch.undo()
+        with pytest.raises(UserError, match=r"another rlx is writing .*out"), new_folder(tmp_path / "out", 1):
+            pass
+
+    monkeypatch.setattr("verl_core.checkpoint.target._check_space", begin_another)
+    with new_folder(tmp_path / "out", 1) as folder:
+        (folder / "first").write_text("")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["first"]
+
+
+def test_a_link_in_the_place_of_the_temporary_folder_is_not_followed(tmp_path):
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "file").touch()
+    (tmp_path / ".out.partial").symlink_to("kept")
+    with pytest.raises(RunError, match="cannot write"), new_folder(tmp_path / "out", 1):
+        pass
+    assert (tmp_path / "kept" / "file").exists() and not (tmp_path / "out").exists()
+
+
+def test_an_alpha_that_nothing_needs_is_refused(sources, tmp_path):
+    out = tmp_path / "out"
+    for kind, alpha, says in (
+        ("rlx", 8, "holds a whole model"), ("verl", 8, "holds a whole model"), ("dcp", 8, "holds a whole model"),
+        ("peft", 8, "says 16"), ("peft", -16, "is no alpha"), ("peft", math.nan, "is no alpha"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=f"--lora-alpha .*{says}"):
+            plan_merge(sources[kind].folder, out, lora_alpha=alpha)
+    alone = plan_merge(sources["peft"].folder, out, lora="adapter", lora_alpha=16)
+    with pytest.raises(UserError, match="an adapter without its base has none"):
+        chosen_verify(alone.content, "logits")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -96,7 +97,7 @@ def plan_merge(
         role: whose weights.
         lora: what becomes of an adapter: folded into its base, or a folder of its own.
         base: folder or hub name of the model that training started from.
-        lora_alpha: of a foreign adapter that does not tell it.
+        lora_alpha: of a foreign adapter that does not tell it; refused where it says another, or nothing needs it.
         allow_unchanged: whether a model equal to its base is no error.
         trust_remote_code: whether model code that lies in a foreign checkpoint may run. That of rlx's own checkpoints
             was run by training.
@@ -107,6 +108,8 @@ def plan_merge(
     """
     out = Path(out).expanduser()
     check_target(out)
+    if lora_alpha is not None and not 0 < lora_alpha < math.inf:
+        raise UserError(f"--lora-alpha {lora_alpha:g} is no alpha", "give the one of the training, above 0")
     source = on_this_machine(source, _needed_parts(role))
     below = resolve(base) if base else None
     compared = None if allow_unchanged or lora == "adapter" else below
@@ -115,6 +118,7 @@ def plan_merge(
         foreign = recognise(source, SourceOptions(role, lora_alpha, below))
     if foreign is not None:
         content = foreign_content(foreign, dtype, lora, below, allow_unchanged, trust_remote_code)
+        _require_alpha(lora_alpha, content, foreign.folder)
         told = {"source": foreign.describe()}
         return MergePlan(foreign.folder, foreign.step, foreign.role, out, content, base=compared, extra=told)
     checkpoint = _own(source, role)
@@ -125,6 +129,7 @@ def plan_merge(
             f"use --role {sorted(manifest.roles)[0]}" if manifest.roles else None,
         )
     content = _content(checkpoint, role, dtype, lora, below, allow_unchanged)
+    _require_alpha(lora_alpha, content, checkpoint)
     return MergePlan(checkpoint, manifest.step, role, out, content, manifest, compared)
 
 
@@ -187,6 +192,17 @@ def _content(
     below = base or base_folder(checkpoint, role)
     weights = ModelFolder(below)
     return FoldedModel(adapter, weights, weights.names, below, role, dtype, allow_unchanged)
+
+
+def _require_alpha(asked: float | None, content: Content, where: Path) -> None:
+    """Raises UserError for an alpha that a user gives and the merge does not use."""
+    if asked is None:
+        return
+    adapter = content.adapter if isinstance(content, AdapterAlone | FoldedModel) else None
+    if adapter is None:
+        raise UserError(f"--lora-alpha {asked:g}, but {where} holds a whole model and no adapter", "leave it out")
+    if adapter.config["lora_alpha"] != asked:
+        raise UserError(f"--lora-alpha {asked:g}, but {where} says {adapter.config['lora_alpha']}", "leave it out")
 
 
 def _needed_parts(role: str) -> tuple[str, str]:

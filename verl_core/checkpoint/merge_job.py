@@ -10,7 +10,7 @@ from verl_core.checkpoint.merge import check_contents, merge, plan_merge
 from verl_core.checkpoint.merge_card import Origin, origin_of
 from verl_core.checkpoint.merge_options import ROLES, add_push, job_parser, push_target
 from verl_core.checkpoint.merge_push import check_push, push
-from verl_core.checkpoint.merge_verify import default_verify
+from verl_core.checkpoint.merge_verify import chosen_verify
 from verl_core.checkpoint.progress_bar import byte_bar
 from verl_core.checkpoint.safetensors_stream import MAX_FILE_BYTES
 from verl_core.config.process import run_job
@@ -32,7 +32,7 @@ def main(arguments: list[str]) -> int:
         options.trust_remote_code,
     )
     origin = origin_of(plan.checkpoint, plan.step, options.base, plan.extra.get("source")) if to else Origin()
-    how = options.verify or default_verify(plan.content)
+    how = chosen_verify(plan.content, options.verify)
     if not options.dry_run:
         with byte_bar() as bar:
             if plan.checked_bytes:

@@ -22,10 +22,14 @@ LOGITS_BYTES = 1 << 30
 """Up to this size of the folder logits are compared where the user does not choose; both models are in memory then."""
 
 
-def default_verify(content: Content) -> Verify:
-    """logits for a small model, else tensors."""
-    whole = not isinstance(content, AdapterAlone)
-    return "logits" if whole and sum(tensor.bytes for tensor in content.tensors) <= LOGITS_BYTES else "tensors"
+def chosen_verify(content: Content, asked: Verify | None) -> Verify:
+    """What a user asks for; else logits for a small model and tensors for others. Raises UserError for the logits of
+    an adapter alone, which is no model."""
+    if isinstance(content, AdapterAlone):
+        if asked == "logits":
+            raise UserError("--verify logits: an adapter without its base has none", "use --verify tensors")
+        return asked or "tensors"
+    return asked or ("logits" if sum(tensor.bytes for tensor in content.tensors) <= LOGITS_BYTES else "tensors")
 
 
 def verify(content: Content, folder: Path, how: Verify) -> None:

@@ -42,33 +42,35 @@ def new_folder(out: Path, need_bytes: int) -> Iterator[Path]:
     """
     temporary = _partial(out)
     try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir(exist_ok=True)
         with _held(temporary):
-            shutil.rmtree(temporary, ignore_errors=True)  # of a process that was killed
-    except FileNotFoundError:
-        pass
+            try:
+                _empty(temporary)  # of a process that was killed
+                _check_space(out, need_bytes)
+                yield temporary
+                if out.is_dir():
+                    out.rmdir()
+                temporary.rename(out)
+            except BaseException as error:
+                written = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
+                shutil.rmtree(temporary, ignore_errors=True)
+                if isinstance(error, OSError):
+                    raise _failed(out, error, max(need_bytes, written + 1)) from error
+                raise
+        fsync(out.parent)
     except BlockingIOError:
         raise UserError(f"another rlx is writing {out}", "wait until it ends, or choose another --out") from None
-    try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        _check_space(out, need_bytes)
-        temporary.mkdir()
-        with _held(temporary):
-            yield temporary
-            if out.is_dir():
-                out.rmdir()
-            temporary.rename(out)
-        fsync(out.parent)
     except OSError as error:
-        written = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
-        shutil.rmtree(temporary, ignore_errors=True)
-        why = error.strerror or str(error)
-        if error.errno in NO_SPACE:
-            missing = max(1, max(need_bytes, written + 1) - shutil.disk_usage(out.parent).free)
-            why = f"its disk is full, {missing:,} bytes are missing"
-        raise RunError(f"cannot write {out}: {why}", "free some space or choose another --out") from error
-    except BaseException:
-        shutil.rmtree(temporary, ignore_errors=True)
-        raise
+        raise _failed(out, error, need_bytes) from error
+
+
+def _failed(out: Path, error: OSError, need_bytes: int) -> RunError:
+    why = error.strerror or str(error)
+    if error.errno in NO_SPACE:
+        missing = max(1, need_bytes - shutil.disk_usage(out.parent).free)
+        why = f"its disk is full, {missing:,} bytes are missing"
+    return RunError(f"cannot write {out}: {why}", "free some space or choose another --out")
 
 
 def _partial(out: Path) -> Path:
@@ -79,7 +81,7 @@ def _partial(out: Path) -> Path:
 def _held(folder: Path) -> Iterator[None]:
     """Raises BlockingIOError where another process holds the folder. A kill lets go of it; a file system without such
     locks holds nothing."""
-    descriptor = os.open(folder, os.O_RDONLY)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -87,9 +89,19 @@ def _held(folder: Path) -> Iterator[None]:
             raise
         except OSError:
             pass
+        if not folder.exists() or not os.path.samestat(os.fstat(descriptor), folder.stat()):
+            raise BlockingIOError(f"{folder} was another's, who has just ended")
         yield
     finally:
         os.close(descriptor)
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _check_space(out: Path, need_bytes: int) -> None:

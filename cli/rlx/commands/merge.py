@@ -112,7 +112,8 @@ def merge(
     """
     if not is_url(source) or reverse or out is None:
         source = str(existing(Path(source), "SOURCE"))
-    refuse_empty(push, "--push")
+    for name, given in (("--push", push), ("--base", base), ("--revision", revision)):
+        refuse_empty(given, name)
     of = jobs.options(role=role if role is not Role.actor else None, trust_remote_code=trust_remote_code)
     how = jobs.options(
         dtype=dtype if dtype is not Dtype.keep else None,
