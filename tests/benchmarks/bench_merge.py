@@ -8,8 +8,8 @@ installed). Checkpoints are made first, in --folder, one format at a time: rando
 shapes, float32 as both keep them, a file a rank. At 3B this takes 25 GB of disk. Prints one JSON line; for each size,
 number of ranks and side:
 
-- `seconds`: wall-clock time of the command, imports included; the median of `--repeats`, sides in turn, after one read
-  of all files (so that the page cache is as warm as it can be for all),
+- `seconds`: wall-clock time of the command, imports included, until all it wrote is on the disk; the median of
+  `--repeats`, sides in turn, after one read of all files (so that the page cache is as warm as it can be for all),
 - `gb_s`: bytes of the checkpoint a second; `merging_gb_s`: the same without the seconds of the side's `_imports`
   (absent where these took longer, on a machine that is too busy),
 - `anonymous_mb`: the most memory of its own that the process had (RssAnon, each 20 ms),
@@ -18,7 +18,7 @@ number of ranks and side:
 - `cached`: the share of the checkpoint that was in the page cache before the command, the least of all repeats.
 
 `rlx` writes bfloat16 and verifies names and shapes, as `verl` does; `rlx_tensors` compares every value too.
-`accelerate` and `rlx_dcp` write float32. rlx forces what it writes to the disk, the others leave that to the system.
+`accelerate` and `rlx_dcp` write float32. rlx forces what it writes to the disk; after the others it is forced here.
 The sides named `_imports` only load what the commands need. `load` is the machine's load average before.
 """
 
@@ -42,8 +42,9 @@ Side = tuple[list[str], dict[str, str]]
 """A command without its last word, which is the folder to write, and its variables."""
 
 
-def watched(command: list[str], **variables: str) -> dict[str, float]:
-    """Seconds and peak memory in MB of a command; ends the benchmark when it fails."""
+def watched(command: list[str], out: Path, **variables: str) -> dict[str, float]:
+    """Seconds, until the files in `out` are on the disk, and peak memory in MB of a command; ends the benchmark when it
+    fails."""
     with tempfile.TemporaryFile() as said:
         began = time.perf_counter()
         peaks = dict.fromkeys(KINDS, 0)
@@ -52,6 +53,10 @@ def watched(command: list[str], **variables: str) -> dict[str, float]:
             for key, value in _memory(process.pid).items():
                 peaks[key] = max(peaks[key], value)
             time.sleep(0.02)
+        for path in out.rglob("*"):
+            if path.is_file():
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
         seconds = time.perf_counter() - began
         if process.returncode:
             said.seek(0)
@@ -116,7 +121,7 @@ def measured(files: list[Path], sides: dict[str, Side], repeats: int, out: Path)
         for name, (command, variables) in sides.items():
             shutil.rmtree(out, ignore_errors=True)
             cached = min(1.0, cached_bytes(files) / size)  # it counts whole pages
-            runs[name].append(watched([*command, str(out)], **variables) | {"cached": cached})
+            runs[name].append(watched([*command, str(out)], out, **variables) | {"cached": cached})
     shutil.rmtree(out, ignore_errors=True)
     result = {}
     for name, several in runs.items():

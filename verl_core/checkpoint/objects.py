@@ -11,9 +11,9 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from verl_core.checkpoint.object_errors import worded
 from verl_core.checkpoint.pieces import Measured, Piece, Sink
@@ -21,6 +21,7 @@ from verl_core.config.errors import UserError
 from verl_core.config.urls import NO_CREDENTIALS, holds_credentials, is_url
 
 _THREADS = 8
+_AHEAD_BYTES = 256 << 20
 
 
 class ObjectPath:
@@ -191,10 +192,33 @@ def writing(path: Folder) -> Iterator[Sink]:
             yield measured
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        yield file
+    with path.open("wb") as file, ThreadPoolExecutor(1) as pool:
+        yield (ahead := _Ahead(file, pool))
         file.flush()
+        ahead.settle()
         os.fsync(file.fileno())
+
+
+class _Ahead:
+    """A file whose bytes go to the disk while later ones are made, so that little is left to wait for at its end."""
+
+    def __init__(self, file: BinaryIO, pool: ThreadPoolExecutor):
+        self._file, self._pool = file, pool
+        self._since = 0  # bytes written since the disk was asked for the last time
+        self._flush: Future[None] | None = None
+
+    def write(self, data: Any) -> int:
+        written = self._file.write(data)
+        self._since += written
+        if self._since >= _AHEAD_BYTES and (self._flush is None or self._flush.done()):
+            self.settle()
+            self._since, self._flush = 0, self._pool.submit(os.fdatasync, self._file.fileno())
+        return written
+
+    def settle(self) -> None:
+        """Raises what the disk said in the meantime: it says it once."""
+        if self._flush is not None:
+            self._flush.result()
 
 
 @contextlib.contextmanager
