@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 from rlx import eval_sources, jobs
 from rlx.commands.eval import app
 from verl_core.config import unbuilt, write
-from verl_core.config.catalogue import entry
 from verl_core.config.compose import resolve
 from verl_core.config.errors import UserError
 from verl_core.config.schema import RlxConfig
@@ -139,8 +138,7 @@ def test_bad_words_are_refused_at_once(rlx, folder, words, code, said):
     assert not (folder / "envs").exists()
 
 
-def test_an_engine_that_is_not_built_is_refused_as_train_does(job, monkeypatch):
-    later = SimpleNamespace(built=False)
-    monkeypatch.setattr(unbuilt, "entry", lambda kind, name: later if kind == "engine" else entry(kind, name))
-    with pytest.raises(UserError, match=r"rollout\.engine=hf comes with a later release"):
+def test_what_is_not_built_is_refused_as_train_does(job, monkeypatch):
+    monkeypatch.setattr(unbuilt, "entry", lambda kind, name: SimpleNamespace(built=False))
+    with pytest.raises(UserError, match=r"algorithm\.name=grpo comes with a later release"):
         job("model", "smoke", "--engine", "hf")
