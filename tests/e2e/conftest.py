@@ -5,7 +5,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -58,11 +59,13 @@ def small(warm_model: Path) -> Callable[..., list[str]]:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
-    """The real command in the background, in a session of its own, so that all it started can be found and killed."""
+def start(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """The real command in the background, in a session of its own, so that all it started can be found and killed; what
+    still runs at the end of the test is."""
+    begun = list[subprocess.Popen[str]]()
 
     def popen(*words: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "rlx", *words],
             cwd=tmp_path,
             env=command_variables({}),
@@ -71,8 +74,14 @@ def start(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
             text=True,
             start_new_session=True,
         )
+        begun.append(process)
+        return process
 
-    return popen
+    yield popen
+    for process in begun:
+        if process.poll() is None:
+            kill_session(process.pid)
+        process.wait()
 
 
 @pytest.fixture
@@ -118,6 +127,14 @@ def records(run_dir: Path) -> Records:
 
 def run_dir_of(tmp_path: Path, name: str = "run") -> Path:
     return tmp_path / "runs" / "smoke" / name
+
+
+def until(true: Callable[[], object], seconds: float) -> None:
+    """Returns once it is true; fails after so many seconds."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.05)
 
 
 def session_members(leader: int) -> list[str]:

@@ -6,12 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import engines
+from tests.e2e.conftest import engines, until
 
 pytestmark = pytest.mark.slow
 OWN = {"RLX_PYTHON": None}  # the environment of the engine's extra, not the tests'
@@ -51,17 +50,10 @@ def test_a_killed_run_leaves_no_engine(tmp_path, warm_model):
     )  # fmt: skip
     try:
         lines = tmp_path / "runs/smoke/k/metrics.jsonl"
-        _until(lambda: (lines.exists() and lines.read_text().count("\n") >= 2) or job.poll() is not None, 600)
+        until(lambda: (lines.exists() and lines.read_text().count("\n") >= 2) or job.poll() is not None, 600)
         assert job.poll() is None and engines(tmp_path)
         job.send_signal(signal.SIGKILL)
-        _until(lambda: not engines(tmp_path), 30)
+        until(lambda: not engines(tmp_path), 30)
     finally:
         job.kill()
         job.wait()
-
-
-def _until(true, seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, f"not within {seconds} s"
-        time.sleep(0.2)
