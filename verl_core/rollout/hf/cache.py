@@ -48,6 +48,7 @@ class SlotCache:
 
     @property
     def nbytes(self) -> int:
+        """Of all planes; 0 before the first prefix."""
         return sum(plane.nbytes for plane in self.planes)
 
     def write_prefix(self, prefix: Prefix, prompt_B: Sequence[int], slot_B: Sequence[int]) -> None:
