@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -38,16 +39,17 @@ def assert_equal(got: EngineState, want: EngineState) -> None:
             assert value.dtype == tensor.dtype and torch.equal(value, tensor), name
 
 
-def read_on_two(root: Path) -> None:
-    for tied, dtype in CASES:
+def read_on_two(*roots: Path) -> None:
+    for root, (tied, dtype) in product(roots, CASES):
         fresh = sharded(engine_state(tiny_model(tied, dtype, seed=5), seed=6))
         fresh.optimizer.clear()  # an engine that has not stepped yet
         got = load_role(actor(root, tied, dtype), fresh)
         assert_equal(got, engine_state(tiny_model(tied, dtype)))
         assert isinstance(got.optimizer["exp_avg/model.embed_tokens.weight"], DTensor), "moments are sharded as weights"
-    like = EngineState({name: torch.zeros_like(tensor) for name, tensor in small_state().weights.items()})
-    like.weights["one"] = distribute_tensor(like.weights["one"], init_device_mesh("cpu", (2,)), [Shard(0)])
-    assert_equal(load_role(root / "small", like), small_state())
+    for root in roots:
+        like = EngineState({name: torch.zeros_like(tensor) for name, tensor in small_state().weights.items()})
+        like.weights["one"] = distribute_tensor(like.weights["one"], init_device_mesh("cpu", (2,)), [Shard(0)])
+        assert_equal(load_role(root / "small", like), small_state())
 
 
 def fill_disk_on_two(folder: Path) -> None:
@@ -69,18 +71,15 @@ def test_two_ranks_to_one_small_tensors(two_ranks_run):
     assert_equal(load_role(two_ranks_run / "small", like), small_state())
 
 
-def test_two_ranks_to_two(two_ranks_run):
-    on_ranks(2, read_on_two, two_ranks_run)
-
-
-def test_one_rank_to_two(tmp_path):
+def test_one_rank_and_two_to_two(two_ranks_run, tmp_path):
     for tied, dtype in CASES:
         save_run(run_of(tmp_path, tied, dtype), tiny_model(tied, dtype))
     save_role(tmp_path / "small", small_state())
-    on_ranks(2, read_on_two, tmp_path)
+    on_ranks(2, read_on_two, tmp_path, two_ranks_run)
 
 
-def write_on_four(root: Path) -> None:
+def read_and_write_on_four(source: Path, root: Path) -> None:
+    read_tied(source)
     state = sharded(engine_state(tiny_model(True)))
     save_role(run_of(root, True, torch.float32) / "checkpoints/global_step_3/actor", state)
 
@@ -92,8 +91,7 @@ def read_tied(root: Path) -> None:
 
 def test_two_ranks_to_four_to_two_and_one(two_ranks_run, tmp_path):
     """Cases S2, S3: what a rank wrote is nobody's share."""
-    on_ranks(4, read_tied, two_ranks_run)
-    on_ranks(4, write_on_four, tmp_path)
+    on_ranks(4, read_and_write_on_four, two_ranks_run, tmp_path)
     on_ranks(2, read_tied, tmp_path)
     like = EngineState(dict(tiny_model(True, seed=5).state_dict()))
     assert_equal(load_role(actor(tmp_path, True, torch.float32), like), engine_state(tiny_model(True)))
