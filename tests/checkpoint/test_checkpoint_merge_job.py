@@ -15,6 +15,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from verl_core.checkpoint import CheckpointStore, save_huggingface_files, save_role
 from verl_core.checkpoint.merge import merge, plan_merge
 from verl_core.checkpoint.merge_job import main
+from verl_core.config.errors import UserError
 from verl_core.training.protocol import EngineState
 
 CODE = """
@@ -34,13 +35,11 @@ def run(*arguments: object, **environment: str) -> subprocess.CompletedProcess[s
     return subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | environment)
 
 
-def job(*arguments: object) -> subprocess.CompletedProcess[str]:
-    return run("-m", "verl_core.checkpoint.merge_job", *arguments)
-
-
 def test_json_is_all_of_stdout_and_the_bar_is_on_stderr(tmp_path):
     save_run(tmp_path / "run", tiny_model(True), step=7)
-    done = job(tmp_path / "run", "--out", tmp_path / "out", "--json", "--dtype", "bf16")
+    done = run(
+        "-m", "verl_core.checkpoint.merge_job", tmp_path / "run", "--out", tmp_path / "out", "--json", "--dtype", "bf16"
+    )
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["step"] == 7 and report["role"] == "actor" and report["dtype"] == "bfloat16"
@@ -48,11 +47,10 @@ def test_json_is_all_of_stdout_and_the_bar_is_on_stderr(tmp_path):
     assert "writing" in done.stderr
 
 
-def test_exit_code_and_hint(tmp_path):
-    failed = job(tmp_path / "nowhere", "--out", tmp_path / "out")
-    assert failed.returncode == 1 and failed.stdout == ""
-    assert failed.stderr.splitlines()[0] == f"error: {tmp_path / 'nowhere'} is not a folder"
-    assert failed.stderr.splitlines()[1].startswith("hint: ")
+def test_a_source_that_is_not_there_and_a_target_that_is_not_named(tmp_path):
+    with pytest.raises(UserError) as refused:
+        main([str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")])
+    assert refused.value.message == f"{tmp_path / 'nowhere'} is not a folder" and refused.value.hint
     with pytest.raises(SystemExit, match="2"):
         main([str(tmp_path)])  # --out is absent
 
