@@ -11,7 +11,7 @@ import torch
 from checkpoint_models import engine_state, save_run, tiny_model
 
 from verl_core.checkpoint import CheckpointStore, find_checkpoint, save_role
-from verl_core.checkpoint.manifest import checksum, content_faults, read_manifest
+from verl_core.checkpoint.manifest import checksum, content_faults, faults, read_manifest
 from verl_core.config.errors import RunError, UserError
 from verl_core.training.protocol import EngineState
 
@@ -160,6 +160,18 @@ def test_newer_format_is_refused_with_its_number(tmp_path):
     edit(folder, format=2, shards="a field that this rlx does not know")
     with pytest.raises(UserError, match="has format 2, this rlx reads format 1"):
         find_checkpoint(folder)
+
+
+def test_tensors_that_nobody_would_read_break_no_checkpoint(tmp_path):
+    """Somebody has exported the model into the checkpoint's folder."""
+    folder = save(CheckpointStore(tmp_path), 1)
+    for place in ("hf", "actor/huggingface", "actor/weights/old"):
+        (folder / place).mkdir(parents=True)
+        (folder / place / "model.safetensors").touch()
+    assert CheckpointStore(tmp_path).latest() == folder
+    (folder / "actor" / "optimizer").mkdir()
+    (folder / "actor" / "optimizer" / "more.safetensors").touch()
+    assert faults(folder, read_manifest(folder)) == ["actor/optimizer/more.safetensors is not of this checkpoint"]
 
 
 def test_a_file_that_goes_while_it_is_looked_at_is_named(tmp_path):

@@ -267,6 +267,16 @@ def test_targets_that_cannot_be_made_are_refused(sources, tmp_path, read_only, m
     assert before == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.exists()}
 
 
+def test_a_target_in_a_checkpoint_is_refused(sources, tmp_path):
+    """It would be removed with that one when the run goes on."""
+    folder, files = sources["rlx"].copied(tmp_path / "source")
+    step = files[0].parents[2]
+    (tmp_path / "link").symlink_to(step)
+    for target in (step / "merged", step / "actor" / "deep" / "out", tmp_path / "link" / "out"):
+        assert f"{target} lies in the checkpoint {step}" in refusal(folder, target)
+    merge(plan_merge(folder, step.parent / "merged"), how="none")
+
+
 def test_a_target_where_a_disk_is_mounted_is_refused(sources, read_only):
     with pytest.raises(UserError, match="is where a disk is mounted") as refused:
         plan_merge(sources["verl"].folder, read_only)

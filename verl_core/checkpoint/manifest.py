@@ -4,6 +4,7 @@ a folder without it is no checkpoint."""
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -16,6 +17,7 @@ from verl_core.checkpoint.pieces import DIGEST, Piece
 
 MANIFEST = "manifest.json"
 FORMAT = 1
+_OF_SHARDS = re.compile(r"[^/]+/(weights|optimizer)/[^/]+\.safetensors")  # of a role, see `load_role`
 _THREADS = 4
 
 
@@ -152,17 +154,17 @@ def faults(
     folder: Folder, manifest: Manifest, parts: tuple[str, ...] = ("",), sizes: dict[str, int] | None = None
 ) -> list[str]:
     """Every piece below `parts` (path prefixes) that is missing or has the wrong size, and every file of tensors there
-    that is none of the pieces and would be read beside them, in words; empty: all well. `sizes`: of all objects below
-    `folder`, where a store has just listed them."""
+    that is none of the pieces and would be read beside them, in words; empty: all well. What somebody has put elsewhere
+    in the folder does no harm. `sizes`: of all objects below `folder`, where a store has just listed them."""
     pieces = manifest.below(parts)
     if isinstance(folder, ObjectPath):
         sizes = folder.sizes() if sizes is None else sizes
         there = list(sizes)
     else:
         sizes = _sizes(folder, [name for name, _ in pieces])
-        there = [path.relative_to(folder).as_posix() for path in folder.rglob("*.safetensors")]
+        there = [path.relative_to(folder).as_posix() for path in folder.glob("*/*/*.safetensors")]
     found = [fault for name, piece in pieces if (fault := _size_fault(sizes.get(name), name, piece))]
-    strange = [n for n in there if n.startswith(parts) and n.endswith(".safetensors") and n not in manifest.files]
+    strange = [n for n in there if n.startswith(parts) and _OF_SHARDS.fullmatch(n) and n not in manifest.files]
     return found + [f"{name} is not of this checkpoint" for name in sorted(strange)]
 
 

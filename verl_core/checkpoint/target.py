@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from verl_core.checkpoint.manifest import fsync
+from verl_core.checkpoint.inspect import step_of
+from verl_core.checkpoint.manifest import MANIFEST, fsync
 from verl_core.config.errors import RunError, UserError
 from verl_core.config.process import NO_SPACE
 
@@ -25,6 +26,9 @@ def check_target(out: Path) -> None:
             raise UserError(f"{out} exists and is not empty", "choose another --out, or remove it")
         if out.is_mount():
             raise UserError(f"{out} is where a disk is mounted, it cannot be replaced", f"--out {out / 'model'}")
+        above = Path(os.path.realpath(out)).parents
+        if checkpoint := next((path for path in above if step_of(path) >= 0 and (path / MANIFEST).is_file()), None):
+            raise UserError(f"{out} lies in the checkpoint {checkpoint}, and would go with it", "choose another --out")
         parent = next(path for path in out.absolute().parents if os.path.lexists(path))
         _partial(out).exists()  # its name may be too long where that of `out` is not
     except OSError as error:
