@@ -1,8 +1,6 @@
 """The `rlx` command. Commands are imported when they run, so that `rlx --help` answers at once."""
 
 import importlib
-import signal
-import sys
 from typing import Any
 
 import typer
@@ -67,13 +65,6 @@ def rlx(
         typer.echo(ctx.get_help())
 
 
-def _terminated(number: int, frame: object) -> None:
-    """SIGTERM unwinds the command, so that a uv at work ends with it. A job that the command becomes does not inherit
-    this."""
-    sys.exit(128 + number)
-
-
 def main() -> None:
     """Run the command line; exits with the codes of docs/architecture.md (usage errors: 2)."""
-    signal.signal(signal.SIGTERM, _terminated)
     run_job(lambda argv: typer.main.get_command(app).main(args=argv, prog_name="rlx"))

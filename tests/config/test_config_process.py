@@ -37,6 +37,7 @@ def run(body: str, *argv: str, **env: str) -> subprocess.CompletedProcess:
         ("raise RunError('wrong', 'do this')", 5),
         ("raise RlxError('wrong', 'do this')", 70),
         ("raise KeyboardInterrupt", 130),
+        ("import os; os.kill(os.getpid(), 15)", 143),
         ("raise ValueError('two\\nlines')", 70),
         ("sys.exit(9)", 9),
         ("raise MemoryError", 4),

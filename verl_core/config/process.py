@@ -24,14 +24,17 @@ EXHAUSTED = ("can't start new thread", "failed to map segment", "Cannot allocate
 def run_job(main: Callable[[list[str]], int | None]) -> NoReturn:
     """Runs `main(arguments)` and leaves the process with its exit code (None is 0).
 
-    RlxError: `error:` and `hint:` on stderr, its exit code. KeyboardInterrupt: 130. A full disk: 5. No memory or
-    threads left for the process: 4. Anything else: 70 and one line that says where the traceback is; under -v the
+    RlxError: `error:` and `hint:` on stderr, its exit code. KeyboardInterrupt: 130. SIGTERM, unless the caller or
+    `main` handles it: 143, after what is under way has been cleared up as on any other exit. A full disk: 5. No memory
+    or threads left for the process: 4. Anything else: 70 and one line that says where the traceback is; under -v the
     traceback itself. A reader of stdout that left: 141, as the shell has it. With --json the error is also a JSON
     object on stdout.
     """
     argv = sys.argv[1:]
     garbage.look_seldom()
     _open_standard_streams()
+    if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, _terminated)
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # `rlx` blocks it when it becomes the job
         code = _code_of(main, argv)
@@ -48,6 +51,11 @@ def run_job(main: Callable[[list[str]], int | None]) -> NoReturn:
     _reader_left()  # else the interpreter's own last flush could fail
     garbage.look_no_more()
     sys.exit(code)
+
+
+def _terminated(number: int, frame: object) -> NoReturn:
+    """Temporary folders go and child processes end, which would stay behind by the signal's own default."""
+    sys.exit(128 + number)
 
 
 def _open_standard_streams() -> None:
