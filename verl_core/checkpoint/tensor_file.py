@@ -17,7 +17,7 @@ from torch import Tensor
 
 from verl_core.checkpoint.objects import Folder, ObjectPath
 
-_FIRST_BYTES = 1 << 20  # the length of the header and, of nearly all files, the header
+_FIRST_BYTES = 1 << 17  # the length of the header and, of nearly all files, the header: each rank reads it of each file
 _BLOCK_BYTES = 32 << 20
 
 
