@@ -33,18 +33,11 @@ def test_peak_of_training_under_fsdp2():
 
 
 def test_tokens_per_second_of_vllm():
-    """0.5B, 256 prompts x 512 tokens, graph mode: 31,000 tokens/s."""
+    """0.5B, 256 sequences at once, 512 tokens each, graphs, through rlx: 83,900 tokens/s."""
     words = "data.train_batch_size=256 rollout.n=1 algorithm.name=ppo data.max_prompt_length=512"
     engine = estimated("gsm8k-ppo", *words.split()).engine
     assert engine is not None
-    assert engine.tokens_per_second == pytest.approx(31_000, rel=0.25)
-
-
-def test_tokens_per_second_of_two_gpus():
-    """The same over two tensor-parallel GPUs: 51,200 tokens/s."""
-    engine = estimated("gsm8k-ppo", "rollout.tensor_model_parallel_size=2", "cluster.nproc=2").engine
-    assert engine is not None
-    assert engine.tokens_per_second == pytest.approx(51_200, rel=0.25)
+    assert engine.tokens_per_second == pytest.approx(83_900, rel=0.25)
 
 
 def test_weights_by_ipc():

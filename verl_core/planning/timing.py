@@ -19,8 +19,8 @@ LAUNCH = 0.2e-3  # a layer's forward at the least: about 25 kernels at 8 us; not
 EXPERTS_SHARE = 0.75  # of that for a mixture of experts (30B-A3B: MFU 0.31 to 0.40 published)
 COLLECTIVE = 0.7  # share of a link's or network's rate that collectives reach
 # Decoding: share of the memory bandwidth that is reached, and what a step costs beside it (a sequence's part is shared
-# by a replica's GPUs), fitted to vLLM's 31,000 tokens/s on one H200 and 51,200 on two (256 sequences, 0.5B, graphs).
-DECODE_BANDWIDTH, STEP, STEP_PER_SEQUENCE = 0.7, 1.5e-3, 22e-6
+# by a replica's GPUs), fitted to vLLM's 83,900 tokens/s through rlx on one H200 (256 sequences, 0.5B, graphs).
+DECODE_BANDWIDTH, STEP, STEP_PER_SEQUENCE = 0.7, 1.0e-3, 3e-6
 EAGER_LAYER, TP_LAYER = 0.25e-3, 10e-6  # more a layer without graphs; two all-reduces of a tensor-parallel layer
 HF_LAYER = 0.5e-3  # a layer's launches in plain torch (transformers' generate: 2.7 ms measured); not measured for ours
 PREFILL_SHARE = 0.5  # of peak FLOP/s
