@@ -171,7 +171,7 @@ def test_a_tokenizer_without_its_vocabulary_is_refused(rlx, small, warm_model, t
     assert not run_dir_of(tmp_path).exists()
 
 
-@pytest.mark.parametrize("closed", [">&- <&-", "2>&-"])
+@pytest.mark.parametrize("closed", [">&- <&-", pytest.param("2>&-", marks=pytest.mark.slow)])
 def test_a_closed_stream_costs_no_run(small, tmp_path, closed):
     command = shlex.join([sys.executable, "-m", "rlx", *small("smoke", steps=1)])
     done = subprocess.run(["bash", "-c", f"{command} {closed}"], cwd=tmp_path, env=command_variables({}), timeout=200)

@@ -18,11 +18,16 @@ def unbroken(train_here, small):
 
 
 def test_the_same_seed_gives_the_same_metrics_and_another_seed_does_not(rlx, small, unbroken, train_here, tmp_path):
-    assert rlx(*small("smoke", steps=6, trainer__experiment_name="again")).returncode == 0
+    again = rlx(*small("smoke", steps=6, trainer__experiment_name="again"), "--json")
+    assert again.returncode == 0, again.stderr
     assert records(run_dir_of(tmp_path, name="again")) == unbroken
     assert len(unbroken) == 7 and all("actor/grad_norm" in line for line in unbroken[1:])
     other = train_here(small("smoke", steps=2, trainer__experiment_name="other", trainer__seed=1))
     assert other[1] != unbroken[1]
+
+    summary = json.loads(again.stdout)  # one object and no more
+    assert summary["steps"] == 6 and set(summary) >= {"run_dir", "steps", "seconds", "val", "tokens_per_s"}
+    assert set(summary["val"]) == {"first", "last"} and {"rollout", "update"} <= set(summary["seconds"])
 
 
 def test_kill_9_and_resume_equals_the_unbroken_run(rlx, small, start, unbroken, tmp_path: Path):
@@ -51,10 +56,9 @@ def test_resume_twice_with_a_lower_learning_rate_goes_on_in_the_same_run(train_h
     assert steps == ["global_step_2", "global_step_3", "global_step_4", "global_step_5"]
 
 
-def test_resume_without_a_checkpoint_starts_fresh_with_a_warning(rlx, small, tmp_path: Path):
-    done = rlx(*small("smoke", steps=1), "--resume")
-    assert done.returncode == 0, done.stderr
-    assert [line["step"] for line in records(run_dir_of(tmp_path))] == [0, 1]
+def test_resume_without_a_checkpoint_starts_fresh_with_a_warning(train_here, small, caplog):
+    assert [line["step"] for line in train_here(small("smoke", steps=1), resume=True)] == [0, 1]
+    assert "no whole checkpoint in" in caplog.text and "starts from the beginning" in caplog.text
 
 
 def test_a_run_that_has_taken_all_its_steps_resumes_to_a_clean_end_that_says_so(rlx, train_here, small, tmp_path: Path):
@@ -98,15 +102,6 @@ def test_a_name_that_exists_is_refused_and_nothing_is_lost(rlx, train_here, smal
     done = rlx(*small("smoke", steps=1))
     assert done.returncode == 1 and "hint:" in done.stderr
     assert (run_dir_of(tmp_path) / "metrics.jsonl").read_bytes() == before
-
-
-def test_json_ends_with_one_object_on_stdout(rlx, small):
-    done = rlx(*small("smoke", steps=2), "--json")
-    summary = json.loads(done.stdout)
-    assert summary["steps"] == 2
-    assert set(summary) >= {"run_dir", "steps", "seconds", "val", "tokens_per_s"}
-    assert set(summary["val"]) == {"first", "last"}
-    assert {"rollout", "update"} <= set(summary["seconds"])
 
 
 def wait_for(path: Path, process, seconds: float = 120) -> None:
