@@ -8,7 +8,7 @@ from rlx import jobs, ui
 from verl_core.checkpoint import inspect
 from verl_core.checkpoint.inspect import Inspected
 from verl_core.config.errors import RunError, UserError
-from verl_core.config.urls import url_extras
+from verl_core.config.urls import is_url, url_extras
 
 MOST = 3
 """Faults of one checkpoint that a table names."""
@@ -22,10 +22,14 @@ def reach(sources: Iterable[Path | str]) -> None:
 
 
 def checkpoints_of(source: Path | str) -> list[Inspected]:
-    """Those of a run directory, of its `checkpoints` folder or of a URL, by step. UserError where an object store
-    refuses, EnvError where its package is missing."""
+    """Those of a run directory, of its `checkpoints` folder or of a URL, by step; of a `global_step_N` itself.
+
+    UserError where an object store refuses, EnvError where its package is missing.
+    """
     try:
-        return inspect.inspect(inspect.checkpoints_folder(source))
+        folder = inspect.checkpoints_folder(source)
+        alone = inspect.step_of(folder) >= 0 and folder.is_dir()
+        return inspect.inspect(folder) or ([inspect.inspect_step(folder)] if alone else [])
     except RunError as error:
         raise UserError(error.message, error.hint) from error
 
@@ -36,8 +40,10 @@ def extras_of(source: Path | str) -> set[str] | None:
     return None if isinstance(folder, Path) else url_extras(str(folder))
 
 
-def require_some(found: list[Inspected], source: Path | str) -> None:
+def require_some(found: list[Inspected], source: str) -> None:
     """UserError where there is none."""
+    if not found and not is_url(source) and not (source and Path(source).is_dir()):
+        raise UserError(f"there is no folder {source!r}", "`rlx runs ls` lists the runs here")
     if not found:
         raise UserError(
             f"no checkpoint in {source}", "`rlx runs ls` lists the runs here; trainer.save_freq says when they save"

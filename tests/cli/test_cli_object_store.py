@@ -37,6 +37,11 @@ def test_a_run_and_its_url_tell_the_same(rlx, url):
     assert broken.returncode == 1 and "global_step_2, is broken: trainer.json is missing" in broken.stderr
 
 
+def test_a_url_is_no_run_directory(rlx):
+    shown = rlx("runs", "show", "s3://bucket/run")
+    assert shown.returncode == 1 and "hint: rlx runs verify s3://bucket/run" in shown.stderr
+
+
 def test_a_store_that_cannot_be_reached_hides_no_run(rlx, url):
     away = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1", "AWS_MAX_ATTEMPTS": "1"}
     listed = rlx("runs", "ls", "--json", env=away)

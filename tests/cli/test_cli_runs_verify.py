@@ -33,6 +33,8 @@ def test_all_whole(rlx, run):
     assert [line.split() for line in done.stdout.splitlines()[1:]] == [
         [str(step), "19", "B", "actor", "2", f"{step / 100:.4g}", "whole"] for step in (10, 15, 20)
     ]
+    (alone,) = json.loads(rlx("runs", "verify", f"{RUN}/checkpoints/global_step_20", "--json").stdout)
+    assert alone["step"] == 20 and alone["whole"]
     told = json.loads(rlx("runs", "verify", f"{RUN}/checkpoints", "--json").stdout)
     assert [(c["step"], c["whole"], c["newest"]) for c in told] == [
         (10, True, False),
@@ -83,4 +85,4 @@ def test_a_newer_one_without_a_manifest_is_the_newest(rlx, run):
 
 def test_nothing_there(rlx, tmp_path):
     done = rlx("runs", "verify", "nowhere")
-    assert done.returncode == 1 and "no checkpoint in nowhere" in done.stderr
+    assert done.returncode == 1 and "there is no folder 'nowhere'" in done.stderr

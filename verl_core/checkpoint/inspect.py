@@ -63,10 +63,10 @@ def inspect(folder: Folder) -> list[Inspected]:
     """The checkpoints of a run's `checkpoints` folder, by step; files are looked at, not read."""
     if isinstance(folder, Path):
         steps = [path for path in folder.glob("global_step_*") if step_of(path) >= 0 and path.is_dir()]
-        return [_inspect(path) for path in sorted(steps, key=step_of)]
+        return [inspect_step(path) for path in sorted(steps, key=step_of)]
     steps_there = _steps(folder)
     with ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(lambda path: _inspect(path, steps_there[path]), sorted(steps_there, key=step_of)))
+        return list(pool.map(lambda path: inspect_step(path, steps_there[path]), sorted(steps_there, key=step_of)))
 
 
 def _steps(folder: ObjectPath) -> dict[ObjectPath, dict[str, int]]:
@@ -101,7 +101,8 @@ def survey(folder: Folder) -> tuple[list[tuple[Folder, Manifest]], list[tuple[Fo
     return sorted(whole, key=lambda item: item[1].serial), [(c.path, "; ".join(c.faults)) for c in found if not c.whole]
 
 
-def _inspect(path: Folder, sizes: dict[str, int] | None = None) -> Inspected:
+def inspect_step(path: Folder, sizes: dict[str, int] | None = None) -> Inspected:
+    """One checkpoint. `sizes`: of all objects below it, where a store has just listed them."""
     try:
         manifest = read_manifest(path)
     except NoManifest as error:

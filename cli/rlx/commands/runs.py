@@ -10,6 +10,7 @@ from rlx import jobs, run_checkpoints, run_records, ui
 from rlx.arguments import JSON_OPTION
 from rlx.run_checkpoints import Inspected
 from verl_core.config.errors import EnvError, UserError
+from verl_core.config.urls import is_url
 
 PLOT_JOB = "verl_core.tracking.plot_job"
 PLOT_EXTRAS = ("plot",)
@@ -61,9 +62,11 @@ def ls(root: Path = DIR, as_json: bool = JSON_OPTION) -> None:
 
 
 @app.command()
-def show(run: Path = typer.Argument(..., metavar="RUN", help="A run directory."), as_json: bool = JSON_OPTION) -> None:
+def show(name: str = typer.Argument(..., metavar="RUN", help="A run directory."), as_json: bool = JSON_OPTION) -> None:
     """Show how a run was started, how far it came, its last metrics, and its checkpoints."""
-    _existing_run(run)
+    if is_url(name):
+        raise UserError(f"{name} is no run directory, it holds checkpoints alone", f"rlx runs verify {name}")
+    _existing_run(run := Path(name))
     record = run_records.read_json(run / "run.json") or {}
     summary = run_records.read_json(run / "summary.json")
     metrics = run_records.last_metrics(run)
@@ -96,7 +99,9 @@ def show(run: Path = typer.Argument(..., metavar="RUN", help="A run directory.")
 
 @app.command()
 def verify(
-    run: str = typer.Argument(..., metavar="RUN", help="A run directory, its checkpoints folder, or the URL of one."),
+    run: str = typer.Argument(
+        ..., metavar="RUN", help="A run directory, its checkpoints folder, one global_step_N, or the URL of either."
+    ),
     checksums: bool = typer.Option(False, "--checksums", help="Read every file: finds changed ones, takes its time."),
     as_json: bool = JSON_OPTION,
 ) -> None:
