@@ -43,7 +43,8 @@ def _place(source: Folder | str) -> Folder:
 
 def _find(source: Folder, parts: tuple[str, ...]) -> Folder:
     if not source.is_dir():
-        raise UserError(f"{source} is not a folder", "give a run directory, its checkpoints folder or a global_step_N")
+        wrong = f"{source} is not a folder" if isinstance(source, Path) else f"there is nothing at {source}"
+        raise UserError(wrong, "give a run directory, its checkpoints folder or a global_step_N")
     if step_of(source.resolve() if isinstance(source, Path) else source) >= 0 or (source / MANIFEST).exists():
         _require_whole(source, parts)
         return source
