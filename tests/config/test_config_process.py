@@ -41,6 +41,9 @@ def run(body: str, *argv: str, **env: str) -> subprocess.CompletedProcess:
         ("raise ValueError('two\\nlines')", 70),
         ("sys.exit(9)", 9),
         ("raise MemoryError", 4),
+        ("raise PermissionError(13, 'Permission denied', 'file')", 1),
+        ("raise OSError(5, 'Input/output error', 'file')", 4),
+        ("raise PermissionError", 70),
         (
             "import resource, threading; resource.setrlimit(resource.RLIMIT_AS, (2**28,) * 2); "
             "threading.stack_size(2**28); threading.Thread(target=print).start()",

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import NoReturn
 
 from verl_core.config import garbage
-from verl_core.config.errors import MachineError, RlxError, RunError
+from verl_core.config.errors import MachineError, RlxError, RunError, UserError
 
 INTERNAL, INTERRUPTED, PIPE_CLOSED = 70, 130, 141
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+_REFUSED = (errno.EACCES, errno.EPERM, errno.EROFS)
+_BROKEN_DISK = (errno.EIO, errno.ESTALE)
 EXHAUSTED = ("can't start new thread", "failed to map segment", "Cannot allocate memory")
 """How the interpreter and the loader word it when the process may have no more memory or threads."""
 
@@ -26,9 +28,9 @@ def run_job(main: Callable[[list[str]], int | None]) -> NoReturn:
 
     RlxError: `error:` and `hint:` on stderr, its exit code. KeyboardInterrupt: 130. SIGTERM, unless the caller or
     `main` handles it: 143, after what is under way has been cleared up as on any other exit. A full disk: 5. No memory
-    or threads left for the process: 4. Anything else: 70 and one line that says where the traceback is; under -v the
-    traceback itself. A reader of stdout that left: 141, as the shell has it. With --json the error is also a JSON
-    object on stdout.
+    or threads left for the process, a disk that fails: 4. A file that may not be read or written: 1. Anything else: 70
+    and one line that says where the traceback is; under -v the traceback itself. A reader of stdout that left: 141, as
+    the shell has it. With --json the error is also a JSON object on stdout.
     """
     argv = sys.argv[1:]
     garbage.look_seldom()
@@ -88,10 +90,15 @@ def _code_of(main: Callable[[list[str]], int | None], argv: list[str]) -> int:
 
 
 def _known(error: Exception) -> RlxError | None:
-    """What is told of a machine that has no room left; None for what nobody foresaw."""
+    """What is told of a machine that has no room left, and of a file that it does not give; None for what nobody
+    foresaw."""
     if isinstance(error, OSError) and error.errno in NO_SPACE:
         place = error.filename or "what is printed"
         return RunError(f"no space left for {place}: {error.strerror}", "free some space, or write to another disk")
+    if isinstance(error, OSError) and error.filename and error.errno in _REFUSED:
+        return UserError(f"{error.filename}: {error.strerror}", "mend its permissions, or name another place")
+    if isinstance(error, OSError) and error.filename and error.errno in _BROKEN_DISK:
+        return MachineError(f"{error.filename}: {error.strerror}", "look at the disk, or at what it is mounted from")
     if isinstance(error, MemoryError) or any(text in str(error) for text in EXHAUSTED):
         text = " ".join(str(error).split())[:160] or "out of memory"
         return MachineError(f"no memory or threads left for this process: {text}", "look at `ulimit -a` and `free -g`")
