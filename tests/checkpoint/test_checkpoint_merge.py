@@ -208,7 +208,7 @@ def test_full_disk_leaves_no_target(small_disk, tmp_path):
 
 
 def test_disk_full_half_way_leaves_no_target(small_disk, tmp_path, monkeypatch):
-    monkeypatch.setattr("verl_core.checkpoint.target._check_space", lambda *_: None)  # another process took the room
+    monkeypatch.setattr("verl_core.checkpoint.target.check_space", lambda *_: None)  # another process took the room
     save_run(tmp_path / "run", tiny_model(False, vocabulary=20_011))
     small_disk.limit()
     with pytest.raises(RunError, match=r"cannot write .*(its disk is full, [\d,]+ bytes are missing|File too large)"):

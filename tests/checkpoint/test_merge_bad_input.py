@@ -319,10 +319,21 @@ def test_of_two_merges_that_begin_at_once_one_is_refused_and_the_other_ends(tmp_
         with pytest.raises(UserError, match=r"another rlx is writing .*out"), new_folder(tmp_path / "out", 1):
             pass
 
-    monkeypatch.setattr("verl_core.checkpoint.target._check_space", begin_another)
+    monkeypatch.setattr("verl_core.checkpoint.target._empty", begin_another)
     with new_folder(tmp_path / "out", 1) as folder:
         (folder / "first").write_text("")
+        (tmp_path / "late").mkdir()
+        (tmp_path / "late" / "file").touch()
+        with pytest.raises(RunError, match="late: another has put something there"), new_folder(tmp_path / "late", 1):
+            pass
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["first"]
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_target_for_which_there_is_no_room_leaves_nothing(tmp_path):
+    with pytest.raises(RunError, match=r"deep/out needs .* missing\)"), new_folder(tmp_path / "deep" / "out", 1 << 60):
+        pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_link_in_the_place_of_the_temporary_folder_is_not_followed(tmp_path):

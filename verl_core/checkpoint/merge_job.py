@@ -13,6 +13,7 @@ from verl_core.checkpoint.merge_push import check_push, push
 from verl_core.checkpoint.merge_verify import chosen_verify
 from verl_core.checkpoint.progress_bar import byte_bar
 from verl_core.checkpoint.safetensors_stream import MAX_FILE_BYTES
+from verl_core.checkpoint.target import check_space
 from verl_core.config.process import run_job
 
 
@@ -33,6 +34,7 @@ def main(arguments: list[str]) -> int:
     )
     origin = origin_of(plan.checkpoint, plan.step, options.base, plan.extra.get("source")) if to else Origin()
     how = chosen_verify(plan.content, options.verify)
+    check_space(plan.out, plan.bytes)  # before minutes of reading
     if not options.dry_run:
         with byte_bar() as bar:
             if plan.checked_bytes:

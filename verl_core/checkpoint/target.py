@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -46,12 +47,12 @@ def new_folder(out: Path, need_bytes: int) -> Iterator[Path]:
     """
     temporary = _partial(out)
     try:
+        check_space(out, need_bytes)
         out.parent.mkdir(parents=True, exist_ok=True)
         temporary.mkdir(exist_ok=True)
         with _held(temporary):
             try:
                 _empty(temporary)  # of a process that was killed
-                _check_space(out, need_bytes)
                 yield temporary
                 if out.is_dir():
                     out.rmdir()
@@ -69,12 +70,28 @@ def new_folder(out: Path, need_bytes: int) -> Iterator[Path]:
         raise _failed(out, error, need_bytes) from error
 
 
+def check_space(out: Path, need_bytes: int) -> None:
+    """Raises RunError when the disk on which `out` will be has less room."""
+    free = _free_bytes(out)
+    if need_bytes > free:
+        raise RunError(
+            f"{out} needs {need_bytes:,} bytes, its disk has {free:,} free ({need_bytes - free:,} missing)",
+            "free some space, choose another --out, or use --dtype bf16",
+        )
+
+
 def _failed(out: Path, error: OSError, need_bytes: int) -> RunError:
-    why = error.strerror or str(error)
+    why, hint = error.strerror or str(error), "choose another --out"
     if error.errno in NO_SPACE:
-        missing = max(1, need_bytes - shutil.disk_usage(out.parent).free)
-        why = f"its disk is full, {missing:,} bytes are missing"
-    return RunError(f"cannot write {out}: {why}", "free some space or choose another --out")
+        missing = max(1, need_bytes - _free_bytes(out))
+        why, hint = f"its disk is full, {missing:,} bytes are missing", "free some space or choose another --out"
+    elif error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+        why = "another has put something there meanwhile"
+    return RunError(f"cannot write {out}: {why}", hint)
+
+
+def _free_bytes(out: Path) -> int:
+    return shutil.disk_usage(next(path for path in out.absolute().parents if path.exists())).free
 
 
 def _partial(out: Path) -> Path:
@@ -106,12 +123,3 @@ def _empty(folder: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink()
-
-
-def _check_space(out: Path, need_bytes: int) -> None:
-    free = shutil.disk_usage(out.parent).free
-    if need_bytes > free:
-        raise RunError(
-            f"{out} needs {need_bytes:,} bytes, its disk has {free:,} free ({need_bytes - free:,} missing)",
-            "free some space, choose another --out, or use --dtype bf16",
-        )
