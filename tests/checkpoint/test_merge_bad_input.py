@@ -336,6 +336,16 @@ def test_a_target_for_which_there_is_no_room_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_what_a_killed_merge_has_left_is_room_for_the_next(tmp_path, monkeypatch):
+    (tmp_path / ".out.partial").mkdir()
+    (tmp_path / ".out.partial" / "model.safetensors").write_bytes(bytes(1000))
+    monkeypatch.setattr("verl_core.checkpoint.target._free_bytes", lambda out: 500)
+    with pytest.raises(RunError, match=r"has 1,500 free \(1 missing\)"), new_folder(tmp_path / "out", 1501):
+        pass
+    with new_folder(tmp_path / "out", 1500) as folder:
+        assert not list(folder.iterdir())
+
+
 def test_a_link_in_the_place_of_the_temporary_folder_is_not_followed(tmp_path):
     (tmp_path / "kept").mkdir()
     (tmp_path / "kept" / "file").touch()

@@ -58,7 +58,7 @@ def new_folder(out: Path, need_bytes: int) -> Iterator[Path]:
                     out.rmdir()
                 temporary.rename(out)
             except BaseException as error:
-                written = sum(path.stat().st_size for path in temporary.rglob("*") if path.is_file())
+                written = _bytes_in(temporary)
                 shutil.rmtree(temporary, ignore_errors=True)
                 if isinstance(error, OSError):
                     raise _failed(out, error, max(need_bytes, written + 1)) from error
@@ -71,8 +71,8 @@ def new_folder(out: Path, need_bytes: int) -> Iterator[Path]:
 
 
 def check_space(out: Path, need_bytes: int) -> None:
-    """Raises RunError when the disk on which `out` will be has less room."""
-    free = _free_bytes(out)
+    """Raises RunError when the disk on which `out` will be has less room, with what a killed process has left there."""
+    free = _free_bytes(out) + _bytes_in(_partial(out))
     if need_bytes > free:
         raise RunError(
             f"{out} needs {need_bytes:,} bytes, its disk has {free:,} free ({need_bytes - free:,} missing)",
@@ -92,6 +92,10 @@ def _failed(out: Path, error: OSError, need_bytes: int) -> RunError:
 
 def _free_bytes(out: Path) -> int:
     return shutil.disk_usage(next(path for path in out.absolute().parents if path.exists())).free
+
+
+def _bytes_in(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def _partial(out: Path) -> Path:
