@@ -190,6 +190,24 @@ def test_leftovers_are_no_checkpoints_and_go(place, caplog):
     assert next_run.latest() == place / "global_step_2" and "global_step_9" in caplog.text
 
 
+def test_what_somebody_has_edited_is_told_and_not_removed(place):
+    store = ObjectStore(place)
+    for text in ("", "[]", '{"foreign": 1}'):
+        (place / "global_step_1" / UNFINISHED).write_text(text)
+        (place / "global_step_1" / "mine.txt").write_text("mine")
+        with pytest.raises(RunError, match=r"global_step_1/unfinished\.json is unreadable"):
+            store.recover()
+    (place / "global_step_1").delete([UNFINISHED])
+    (place / "global_step_1" / "actor" / "weights" / "more.safetensors").write_text("mine")
+    with pytest.raises(RunError, match="is not of this checkpoint") as refused:
+        save(store, 1)
+    assert "remove what is not of rlx there" in refused.value.hint
+    assert set((place / "global_step_1").sizes()) == {"mine.txt", "actor/weights/more.safetensors", UNFINISHED}
+    (place / "writer.json").write_text("[]")
+    with pytest.raises(RunError, match=r"taken over by another run \(writer\.json is unreadable\)"):
+        store.begin(2)
+
+
 def test_a_removal_that_was_cut_off_is_finished(place):
     """Case K13, of a removal."""
     store = ObjectStore(place)
@@ -221,7 +239,7 @@ def test_a_failed_save_leaves_nothing(place):
     folder = store.begin(3)
     (folder / "trainer.json").write_text("{}")
     ObjectPath(str(folder)).delete(["trainer.json"])
-    with pytest.raises(RunError, match=r"lost what was written: trainer\.json is missing"):
+    with pytest.raises(RunError, match=r"is not what was written: trainer\.json is missing"):
         store.commit(3)
     assert steps(place) == [2] and set((place / "global_step_3").sizes()) == {UNFINISHED}
 

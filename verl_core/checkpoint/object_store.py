@@ -116,7 +116,10 @@ class ObjectStore(Saves[ObjectPath]):
             self._refuse_others(step)
             folder.delete([name for name in _strays(folder) if name not in folder.written])
             if lost := faults(folder, Manifest(step, serial, {}, {}, folder.written)):
-                raise RunError(f"checkpoint of step {step}: {folder} lost what was written: {'; '.join(lost[:3])}")
+                raise RunError(
+                    f"checkpoint of step {step}: what is in {folder} is not what was written: {'; '.join(lost[:3])}",
+                    "remove what is not of rlx there, then go on with --resume",
+                )
             write_manifest(folder, step, serial, score)
             folder.delete([UNFINISHED])
         return self.folder / folder.name
@@ -145,6 +148,8 @@ class ObjectStore(Saves[ObjectPath]):
             last: str = json.loads((self.folder / WRITER).read_text())["writer"]
         except FileNotFoundError:
             return None
+        except (ValueError, KeyError, TypeError):
+            return f"{WRITER} is unreadable"
         return None if last == self.writer else last
 
 
@@ -160,6 +165,13 @@ def _clear(path: ObjectPath) -> None:
 
 
 def _strays(path: ObjectPath) -> list[str]:
-    """What lies below a marked `path` beside the mark and what is not ours."""
-    foreign = json.loads((path / UNFINISHED).read_text())["foreign"]
+    """What lies below a marked `path` beside the mark and what is not ours. Raises RunError for a mark that does not
+    say."""
+    try:
+        foreign = [str(name) for name in json.loads((path / UNFINISHED).read_text())["foreign"]]
+    except (ValueError, KeyError, TypeError):
+        raise RunError(
+            f"{path / UNFINISHED} is unreadable, so it is not known what there is of rlx",
+            f"remove {path} yourself, then go on with --resume",
+        ) from None
     return [name for name in path.sizes() if name not in foreign and name != UNFINISHED]
