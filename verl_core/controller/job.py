@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -195,7 +196,8 @@ async def _train(
         talk.print(f"{reason}: {args.run_dir}")
         if code == 0:
             role = "" if learner(config) == "actor" else f" --role {learner(config)}"
-            talk.print(f"next: rlx merge {args.run_dir} --out DIR{role}, or rlx runs plot {args.run_dir}")
+            place = shlex.quote(str(args.run_dir))
+            talk.print(f"next: rlx merge {place} --out DIR{role}, or rlx runs plot {place}")
     return code
 
 
