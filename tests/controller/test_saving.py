@@ -89,6 +89,22 @@ def test_the_next_save_waits_for_the_last_and_the_best_stays(saving, disk):
     assert steps(saving(work)) == {"global_step_1", "global_step_3"}
 
 
+@pytest.mark.parametrize(
+    ("metric", "says"),
+    [
+        ("val/scor/x", "it has val/score/x"),
+        ("val/best", "it has val/acc/x, val/score/x"),
+        ("best", "metrics.jsonl has the names of all"),
+    ],
+)
+def test_a_metric_that_a_step_has_not_is_told_with_what_it_has(tmp_path, caplog, metric, says):
+    store = CheckpointStore(tmp_path, Retention(1, metric))
+    saver = Saver(store, [], *[SimpleNamespace(state=dict)] * 3)
+    measured = {"training/global_step": 1.0, "val/score/x": 0.5, "val/acc/x": 0.5, "actor/kl": 0.0}
+    asyncio.run(saver.save(Progress(1, 1), measured))
+    assert f"step 1 has no {metric}, so its checkpoint cannot be the best; {says}" in caplog.text
+
+
 def test_an_error_of_the_writer_reaches_the_run_and_the_last_checkpoint_stays(saving, disk):
     async def work(saver: Saver) -> None:
         disk.open.set()

@@ -68,12 +68,13 @@ class Saver:
         metric = self.store.keep.metric
         if metric is None or metric in metrics:
             return None if metric is None else metrics[metric]
-        near = difflib.get_close_matches(metric, metrics, n=3)
+        kind = [name for name in metrics if name.partition("/")[0] == metric.partition("/")[0]]
+        near = difflib.get_close_matches(metric, metrics, n=3) or sorted(kind)[:3]
         log.warning(
             "trainer.keep_best.metric: step %d has no %s, so its checkpoint cannot be the best%s",
             metrics["training/global_step"],
             metric,
-            f"; it has {', '.join(near)}" if near else "",
+            f"; it has {', '.join(near)}" if near else "; metrics.jsonl has the names of all",
         )
         return None
 
