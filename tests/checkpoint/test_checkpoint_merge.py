@@ -144,6 +144,11 @@ def test_target_that_holds_something_is_left_alone(step, tmp_path):
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
 
 
+def test_a_base_that_is_not_there_is_told_by_its_option(step, tmp_path):
+    with pytest.raises(UserError, match=r"--base: .*nowhere"):
+        plan_merge(step, tmp_path / "out", base=str(tmp_path / "nowhere"))
+
+
 def test_every_missing_and_cut_file_is_named(two_ranks_run, tmp_path):
     run = shutil.copytree(run_of(two_ranks_run, False, torch.float32), tmp_path / "run")
     folder = run / "checkpoints/global_step_3"

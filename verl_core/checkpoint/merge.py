@@ -24,7 +24,7 @@ from verl_core.checkpoint.objects import Folder
 from verl_core.checkpoint.safetensors_stream import MAX_FILE_BYTES, TensorPlan, write_file, write_index
 from verl_core.checkpoint.shards import Shards
 from verl_core.checkpoint.target import check_target, new_folder
-from verl_core.config.errors import UserError
+from verl_core.config.errors import RlxError, UserError
 from verl_core.models.adapter_folder import is_adapter
 from verl_core.models.pretrained import resolve
 
@@ -111,7 +111,10 @@ def plan_merge(
     if lora_alpha is not None and not 0 < lora_alpha < math.inf:
         raise UserError(f"--lora-alpha {lora_alpha:g} is no alpha", "give the one of the training, above 0")
     source = on_this_machine(source, _needed_parts(role))
-    below = resolve(base) if base else None
+    try:
+        below = resolve(base) if base else None
+    except RlxError as error:
+        raise type(error)(f"--base: {error.message}", error.hint) from error
     compared = None if allow_unchanged or lora == "adapter" else below
     foreign = None
     if source.is_dir() and not _is_own(source):
