@@ -8,13 +8,14 @@ import os
 import re
 import shutil
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
 from verl_core.checkpoint.manifest import MANIFEST, Piece, read_manifest
 from verl_core.checkpoint.objects import ObjectPath
 from verl_core.checkpoint.owner import host, runs_here
 from verl_core.checkpoint.pieces import Measured
+from verl_core.checkpoint.side_by_side import side_by_side
 from verl_core.config.errors import RunError, UserError
 
 log = logging.getLogger(__name__)
@@ -43,19 +44,18 @@ def fetched(checkpoint: ObjectPath, parts: tuple[str, ...]) -> Path:
     atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
     log.info("fetching %s: %s bytes to %s", checkpoint, f"{need:,}", folder)
 
-    def fetch(item: tuple[str, Piece]) -> str | None:
+    def fetch(item: tuple[str, Piece], go_on: Callable[[], None]) -> str | None:
         name, piece = item
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as file:
             measured = Measured(file)
             for block in (checkpoint / name).read_blocks():
+                go_on()
                 measured.write(block)
         return None if measured.piece() == piece else f"{name} is damaged (checksum differs)"
 
-    with ThreadPoolExecutor(_THREADS) as pool:
-        damaged = [fault for fault in pool.map(fetch, pieces) if fault]
-    if damaged:
+    if damaged := [fault for fault in side_by_side(fetch, pieces, _THREADS) if fault]:
         raise UserError(f"{checkpoint}: {'; '.join(damaged)}", "give another global_step_N of the run")
     (folder / MANIFEST).write_text((checkpoint / MANIFEST).read_text(), encoding="utf-8")
     return folder

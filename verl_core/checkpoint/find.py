@@ -25,7 +25,7 @@ def find_checkpoint(source: Folder | str, parts: tuple[str, ...] = EVERYTHING) -
     """
     with before_the_start():
         found = _find(_place(source), parts)
-        return found if isinstance(found, Path) else fetched(found, parts)
+    return found if isinstance(found, Path) else fetched(found, parts)
 
 
 def on_this_machine(source: Folder | str, parts: tuple[str, ...]) -> Path:

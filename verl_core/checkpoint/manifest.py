@@ -14,6 +14,7 @@ from pathlib import Path, PurePosixPath
 
 from verl_core.checkpoint.objects import Folder, ObjectPath, read_blocks
 from verl_core.checkpoint.pieces import DIGEST, Piece
+from verl_core.checkpoint.side_by_side import side_by_side
 
 MANIFEST = "manifest.json"
 FORMAT = 1
@@ -174,16 +175,21 @@ def content_faults(
     """Reads every piece below `parts` and names those whose checksum differs, and those that cannot be read: removed
     meanwhile, or on a disk that fails. Sizes are checked by `faults`."""
 
-    def check(item: tuple[str, Piece]) -> str | None:
+    def check(item: tuple[str, Piece], go_on: Callable[[], None]) -> str | None:
         name, piece = item
+
+        def read(n_bytes: int) -> None:
+            go_on()
+            if progress:
+                progress(n_bytes)
+
         try:
-            found = checksum(folder / name, progress)
+            found = checksum(folder / name, read)
         except OSError as error:
             return f"{name} cannot be read ({error.strerror or error})"
         return None if found == piece.blake2b else f"{name} is damaged (checksum differs)"
 
-    with ThreadPoolExecutor(_THREADS) as pool:
-        return [fault for fault in pool.map(check, manifest.below(parts)) if fault]
+    return [fault for fault in side_by_side(check, manifest.below(parts), _THREADS) if fault]
 
 
 def _sizes(folder: Path, names: list[str]) -> dict[str, int]:
