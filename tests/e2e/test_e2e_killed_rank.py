@@ -62,7 +62,7 @@ def test_a_rank_killed_while_it_writes_its_shard_costs_that_checkpoint_alone(sta
         assert after <= len(kept) < STEPS and all(read_through(found).whole for found in kept)
         lines = records(run_dir)
         assert lines[: len(seen)] == seen, "the steps that were taken again are bit by bit those of before"
-        assert len(lines) > len(kept), "a step is lost"
+        assert len(lines) >= len(kept), "a step is lost"  # the last one may not have been told yet
         seen = lines
     resumed = train_here([*words, "cluster.executor=local"], resume=True)
     assert [line["training/global_step"] for line in resumed] == list(range(1, STEPS + 1))
