@@ -47,6 +47,13 @@ def test_copied_for_peft(adapter, tmp_path):
     assert PeftModel.from_pretrained(base, tmp_path / "out").peft_config["default"].lora_alpha == 16
 
 
+def test_an_adapter_that_stays_one_needs_no_base(adapter, tmp_path):
+    (tmp_path / "base").rename(tmp_path / "moved")
+    merge(plan_merge(adapter, tmp_path / "out", lora="adapter"))
+    base = AutoModelForCausalLM.from_pretrained(tmp_path / "moved")
+    assert PeftModel.from_pretrained(base, tmp_path / "out").peft_config["default"].lora_alpha == 16
+
+
 def test_base_that_moved(adapter, tmp_path):
     truth = merged(adapter, tmp_path / "one")
     (tmp_path / "base").rename(tmp_path / "moved")

@@ -11,7 +11,7 @@ from verl_core.checkpoint.merge_adapter import AdapterAlone, FoldedModel, Traine
 from verl_core.checkpoint.merge_content import Content, Dtype
 from verl_core.checkpoint.merge_whole import WholeModel, architecture, checked_names
 from verl_core.checkpoint.model_folder import ModelFolder
-from verl_core.config.errors import UserError
+from verl_core.config.errors import RlxError, UserError
 from verl_core.models.pretrained import resolve
 
 
@@ -32,7 +32,7 @@ def foreign_content(
     adapter = source.adapter
     if adapter is None and lora == "adapter":
         raise UserError(f"{source.folder} holds a whole model and no adapter", "leave --lora out")
-    huggingface = source.huggingface or _base(source, base)
+    huggingface = source.huggingface or (_tokenizer(source, base) if lora == "adapter" else _base(source, base))
     if lora == "fold":
         require_trusted_code(huggingface, trust_remote_code)
     if adapter is None:
@@ -49,6 +49,14 @@ def foreign_content(
     below = _base(source, base)
     folder = ModelFolder(below)
     return FoldedModel(trained, folder, folder.names, below, source.role, dtype, allow_unchanged)
+
+
+def _tokenizer(source: ForeignSource, base: Path | None) -> Path:
+    """An adapter that stays one needs nothing of its base but a tokenizer, where neither has to be here."""
+    try:
+        return _base(source, base)
+    except RlxError:
+        return source.folder
 
 
 def _base(source: ForeignSource, base: Path | None) -> Path:
