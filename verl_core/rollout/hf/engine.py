@@ -46,7 +46,8 @@ class HfEngine:
 
     KEPT_ASLEEP = 64 * 2**20
     """Bytes of a cache that are not worth recording graphs anew after each sleep: that takes longer than a short
-    generation, and each record that is dropped leaves some 200 bytes of host memory a kernel (H200, torch 2.11)."""
+    generation, and each record that is dropped leaves some 200 bytes of host memory a kernel
+    (tests/benchmarks/gpu_graph_memory.py)."""
 
     def __init__(
         self,

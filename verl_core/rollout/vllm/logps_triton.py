@@ -1,5 +1,4 @@
-"""The log-prob of each drawn id by one pass over its logits, where vLLM's sampler makes three (maximum, sum, rank):
-0.035 ms for 256 rows of 152k bfloat16 logits on an H200."""
+"""The log-prob of each drawn id by one pass over its logits, where vLLM's sampler makes three (maximum, sum, rank)."""
 
 from __future__ import annotations
 
