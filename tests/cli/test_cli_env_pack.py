@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,8 +20,11 @@ from pathlib import Path
 
 import pytest
 
+from rlx.env import fetch
+from rlx.env.locked_files import LockedFile
 from tests.conftest import command_variables
 from tests.support.package_index import Index, lock, run_rlx, serving, small_rlx, source, wheel
+from verl_core.config.errors import EnvError
 
 FILES = dict(
     [
@@ -201,6 +205,46 @@ def test_ctrl_c_ends_at_once_and_the_next_command_goes_on(site):
     site.pack("--extra", "plot")
     (wanted,) = [wanted for name, wanted in site.index.requests if name.startswith("tinyb")]
     assert wanted != "bytes=0-"
+
+
+@pytest.mark.parametrize("after_s", [0.0, 0.03, 0.06])
+def test_ctrl_c_while_connections_are_made_is_an_interrupt_and_no_crash(site, after_s):
+    command = [sys.executable, "-m", "rlx", "env", "pack", "--extra", "fsdp", "--out", "env.tar"]
+    variables = command_variables({"RLX_PYTHON": None, **site.variables}, (site.tree / "cli", site.tree))
+    site.index.go_on.clear()
+    process = subprocess.Popen(command, cwd=site.folder, env=variables, stderr=subprocess.PIPE)
+    while not (site.folder / "cache" / "wheels").exists() and process.poll() is None:
+        time.sleep(0.001)
+    time.sleep(after_s)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=10) and process.returncode == 130
+
+
+def test_what_is_under_way_has_ended_when_the_first_failure_is_raised(locked, tmp_path, monkeypatch):
+    """A thread that is at work while the interpreter ends can crash it."""
+    monkeypatch.setenv("RLX_CACHE", str(tmp_path))
+    index = locked[1]
+    index.open()
+    good, bad = (name for name in FILES if name.startswith(("tinya-", "tinyb-")))
+    sha256 = hashlib.sha256(FILES[good]).hexdigest()
+    files = [
+        LockedFile(name.split("-")[0], "1.0", f"{index.url}/files/{name}", value, None, frozenset())
+        for name, value in ((good, sha256), (bad, "0" * 64))
+    ]
+    at_work = threading.Event()
+    at_end: list[str] = []
+
+    def slow(_: int, name: str) -> None:
+        if name == good:
+            at_work.set()
+            time.sleep(0.3)
+            at_end.append(name)
+        else:
+            at_work.wait(10)
+
+    with pytest.raises(EnvError, match="SHA-256"):
+        fetch.fetch(files, slow)
+    assert at_end == [good]
 
 
 def test_a_disk_without_space_leaves_no_half_archive(site):

@@ -8,6 +8,7 @@ import hashlib
 import http.client
 import queue
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ CONNECTIONS = 4
 ATTEMPTS = 3
 TIMEOUT_S = 30.0
 """Longest silence of a server."""
+GRACE_S = 1.0
+"""How long what is under way may take to end after an interrupt; a server that is silent is not waited for longer."""
 CHUNK = 1 << 20  # bytes
 RANGE_ENDS_THERE = 416  # HTTP: the file has no byte at the place asked for
 
@@ -82,15 +85,20 @@ def fetch(files: Sequence[LockedFile], on_bytes: Callable[[int, str], None]) -> 
             else:
                 ended.put(None)
 
-    # Daemons: after an interrupt nobody waits for a server that is silent.
-    for _ in range(min(CONNECTIONS, len(files))):
-        threading.Thread(target=work, daemon=True).start()
+    # Daemons, for a server that is silent. One that is still at work when the interpreter ends can crash it (SIGSEGV).
+    threads = [threading.Thread(target=work, name="fetch", daemon=True) for _ in range(min(CONNECTIONS, len(files)))]
     try:
+        for thread in threads:
+            thread.start()
         for _ in files:
             if (problem := ended.get()) is not None:
                 raise problem
     finally:
         stop.set()
+        until = time.monotonic() + GRACE_S
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, until - time.monotonic()))
 
 
 def _fetch_one(file: LockedFile, on_bytes: Callable[[int, str], None], stop: threading.Event) -> None:
@@ -140,5 +148,16 @@ def _download(file: LockedFile, part: Path, on_bytes: Callable[[int, str], None]
     except HTTPError as problem:
         if problem.code != RANGE_ENDS_THERE or not have:
             raise
-    if (found := digest_of(part)) != file.sha256:
+    if (found := _digest_unless(stop, part)) != file.sha256:
         raise WrongHash(found)
+
+
+def _digest_unless(stop: threading.Event, path: Path) -> str:
+    """As `digest_of`. Raises Stopped."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(CHUNK):
+            if stop.is_set():
+                raise Stopped
+            digest.update(block)
+    return digest.hexdigest()
