@@ -8,7 +8,7 @@ import torch
 
 from tests.controller.controller_tiny import answers, one_rank, tiny_config, tiny_model
 from verl_core.config.effective import trained_roles
-from verl_core.controller.flows import PolicyFlow, optimizer_steps
+from verl_core.controller.flows import PolicyFlow, schedule_span
 from verl_core.controller.roles import Role
 from verl_core.tracking.timing import Timer
 
@@ -18,7 +18,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_model(tmp_path_factory.mktemp("tiny") / "model")
 
 
-def run_updates(config, model: Path, batch, steps: list[int]) -> tuple[list[dict], dict[str, int]]:
+def run_updates(config, model: Path, batch, steps: list[int], total_steps=40) -> tuple[list[dict], dict[str, int]]:
     """Metrics of each step's update, and how many optimizer steps each role has taken in all."""
     with one_rank(config, model) as group:
         roles = {name: Role(name, group) for name in trained_roles(config)}
@@ -26,6 +26,8 @@ def run_updates(config, model: Path, batch, steps: list[int]) -> tuple[list[dict
 
         async def work() -> list[dict]:
             seen = []
+            for role in roles.values():
+                await role.plan_schedule(*schedule_span(config, total_steps, role.name))
             for step in steps:
                 await flow.prepare(batch, Timer())
                 flow.advantage(batch)
@@ -47,7 +49,20 @@ def test_without_a_critic_its_warm_up_holds_up_nobody(model: Path):
     config = tiny_config("smoke", "trainer.critic_warmup=5")
     metrics, taken = run_updates(config, model, answers(4, 4), [1])
     assert "actor/loss" in metrics[0] and taken == {"actor": 1}
-    assert optimizer_steps(config, 40, "actor") == 40
+    assert schedule_span(config, 40, "actor") == (40, 1)
+
+
+def test_warm_up_of_the_learning_rate_takes_as_many_training_steps_as_its_key_says(model: Path):
+    """veRL's meaning of the key, also where a training step takes several optimizer steps."""
+    config = tiny_config(
+        "smoke", "actor.ppo_mini_batch_size=2", "data.train_batch_size=4", "actor.ppo_epochs=2",
+        "actor.optim.lr=1e-4", "actor.optim.lr_warmup_steps=2",
+    )  # fmt: skip
+    assert schedule_span(config, 3, "actor") == (12, 4)
+    metrics, taken = run_updates(config, model, answers(4, 4), [1, 2, 3], total_steps=3)
+    assert taken == {"actor": 12}
+    rates = [sum(k / 8 for k in eighths) / 4 for eighths in ((1, 2, 3, 4), (5, 6, 7, 8), (8, 8, 8, 8))]
+    assert [m["actor/lr"] for m in metrics] == pytest.approx([1e-4 * rate for rate in rates])
 
 
 def test_prompts_that_do_not_fill_the_last_mini_batch_are_trained_on_too(model: Path):

@@ -46,6 +46,15 @@ def test_course_stays_at_its_floor_past_the_end():
     assert factor(OptimConfig(lr_scheduler_type="cosine", min_lr_ratio=0.1), 50, 6) == pytest.approx(0.1)
 
 
+def test_warm_up_is_counted_in_training_steps_and_rises_with_each_optimizer_step():
+    optim = OptimConfig(lr_warmup_steps=2)
+    assert warmup_steps(optim, 12, per_training_step=3) == 6
+    rates = [factor(optim, step, 12, per_training_step=3) for step in range(8)]
+    assert rates == pytest.approx([1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6, 1, 1, 1])
+    by_ratio = OptimConfig(lr_warmup_steps_ratio=0.5)  # of all of them, however many a training step has
+    assert warmup_steps(by_ratio, 12, per_training_step=3) == 6
+
+
 def test_warmup_steps_win_over_their_ratio():
     assert warmup_steps(OptimConfig(lr_warmup_steps=0, lr_warmup_steps_ratio=0.5), 10) == 0
 

@@ -24,9 +24,10 @@ class OptimConfig:
     lr_scheduler_type: Literal["constant", "cosine", "linear"] = "constant"
     """Course of the learning rate after warm-up."""
     lr_warmup_steps: int = -1
-    """Optimizer steps of linear warm-up; -1: lr_warmup_steps_ratio decides."""
+    """Training steps of linear warm-up, which rises with each of their optimizer steps; -1: lr_warmup_steps_ratio
+    decides."""
     lr_warmup_steps_ratio: float = 0.0
-    """Warm-up as a share of all optimizer steps, in [0, 1]."""
+    """Warm-up as a share of the whole run, in [0, 1]."""
     min_lr_ratio: float = 0.0
     """Floor of cosine and linear, as a share of lr, in [0, 1]."""
 

@@ -96,8 +96,9 @@ class Role:
         """The present weights are the reference from now on."""
         await self.group.call("renew_reference", self.name)
 
-    async def plan_schedule(self, optimizer_steps: int) -> None:
-        await self.group.call("plan_schedule", self.name, optimizer_steps)
+    async def plan_schedule(self, optimizer_steps: int, per_training_step: int) -> None:
+        """Tells the learning-rate schedule how many optimizer steps the run has, and a training step."""
+        await self.group.call("plan_schedule", self.name, optimizer_steps, per_training_step)
 
     async def parameter_counts(self) -> tuple[int, int]:
         """How many parameters the role trains, and has."""

@@ -21,7 +21,7 @@ from verl_core.controller import parity
 from verl_core.controller.accounting import Accounts, costs_of
 from verl_core.controller.buffer import ReplayBuffer
 from verl_core.controller.collecting import Collector
-from verl_core.controller.flows import Flow, PolicyFlow, optimizer_steps
+from verl_core.controller.flows import Flow, PolicyFlow, schedule_span
 from verl_core.controller.generation import Generation
 from verl_core.controller.profiler import Profiler
 from verl_core.controller.rollouts import Rollout
@@ -90,7 +90,7 @@ class Run:
         self.profiler = Profiler(c.trainer, pools, self.run_dir)
         trained = [roles[name] for name in trained_roles(c)]
         for role in trained:
-            await role.plan_schedule(optimizer_steps(c, self.total_steps, role.name))
+            await role.plan_schedule(*schedule_span(c, self.total_steps, role.name))
             trains, has = await role.parameter_counts()
             log.info(told := f"the {role.name} trains {trains:,} of its {has:,} parameters")
             if trains < has:

@@ -171,9 +171,9 @@ class Worker:
     def _fsdp(self, role: str) -> FsdpConfig:
         return role_settings(self.config, role).fsdp_config
 
-    def plan_schedule(self, role: str, optimizer_steps: int) -> None:
-        """Tells the role's learning-rate schedule how many optimizer steps the run has."""
-        self.engines[role].set_total_steps(optimizer_steps)
+    def plan_schedule(self, role: str, optimizer_steps: int, per_training_step: int) -> None:
+        """Tells the role's learning-rate schedule how many optimizer steps the run has, and a training step."""
+        self.engines[role].set_total_steps(optimizer_steps, per_training_step)
 
     def forward(
         self,

@@ -7,17 +7,20 @@ import math
 from verl_core.config.schema import OptimConfig
 
 
-def warmup_steps(optim: OptimConfig, total_steps: int) -> int:
-    """Optimizer steps of linear warm-up: lr_warmup_steps, or the share lr_warmup_steps_ratio of all when that is -1."""
-    return optim.lr_warmup_steps if optim.lr_warmup_steps >= 0 else int(optim.lr_warmup_steps_ratio * total_steps)
+def warmup_steps(optim: OptimConfig, total_steps: int, per_training_step: int = 1) -> int:
+    """Optimizer steps of linear warm-up: those of lr_warmup_steps training steps, or the share lr_warmup_steps_ratio of
+    all when that is -1."""
+    if optim.lr_warmup_steps >= 0:
+        return optim.lr_warmup_steps * per_training_step
+    return int(optim.lr_warmup_steps_ratio * total_steps)
 
 
-def factor(optim: OptimConfig, step: int, total_steps: int) -> float:
-    """What lr is multiplied by in optimizer step `step` (the first is 0).
+def factor(optim: OptimConfig, step: int, total_steps: int, per_training_step: int = 1) -> float:
+    """What lr is multiplied by in optimizer step `step` (the first is 0) of `total_steps`.
 
     Warm-up rises as (step + 1) / warmup, so that its last step runs at lr. Then: constant; or from 1 down to
     min_lr_ratio at the last step, along half a cosine (arXiv 1608.03983) or a straight line."""
-    warmup = warmup_steps(optim, total_steps)
+    warmup = warmup_steps(optim, total_steps, per_training_step)
     if step < warmup:
         return (step + 1) / warmup
     if optim.lr_scheduler_type == "constant":

@@ -6,7 +6,7 @@
 entry in the catalogue names its flow; `trainer.py` runs every one of them in the same loop.
 """
 
-from verl_core.controller.flows.base import Flow, optimizer_steps
+from verl_core.controller.flows.base import Flow, schedule_span
 from verl_core.controller.flows.policy import PolicyFlow
 
-__all__ = ["Flow", "PolicyFlow", "optimizer_steps"]
+__all__ = ["Flow", "PolicyFlow", "schedule_span"]

@@ -134,12 +134,12 @@ def of_the_sampler(batch: Batch, present_logp_N: Tensor) -> Tensor:
     return torch.where(batch["stale_N"], batch["rollout_logp_N"], present_logp_N)
 
 
-def optimizer_steps(config: RlxConfig, total_steps: int, role: str) -> int:
-    """Optimizer steps a role takes in the whole run: what its learning-rate schedule spans."""
+def schedule_span(config: RlxConfig, total_steps: int, role: str) -> tuple[int, int]:
+    """What a role's learning-rate schedule spans: its optimizer steps in the whole run, and those of a training step."""
     settings = role_settings(config, role)
     mini_batches = -(-config.data.train_batch_size // settled(settings.ppo_mini_batch_size))
     per_step = mini_batches * settled(settings.ppo_epochs)
-    return per_step * (total_steps - (critic_only_steps(config) if role == "actor" else 0))
+    return per_step * (total_steps - (critic_only_steps(config) if role == "actor" else 0)), per_step
 
 
 def critic_only_steps(config: RlxConfig) -> int:

@@ -29,7 +29,7 @@ from verl_core.platforms import Platform
 from verl_core.platforms.profiling import part
 from verl_core.training.fsdp import memory, metrics
 from verl_core.training.fsdp.activation import offload_layers, recompute_layers
-from verl_core.training.fsdp.compiling import compile_layers
+from verl_core.training.fsdp.compiling import Compiled, compile_layers, of_any_layout
 from verl_core.training.fsdp.cutting import cut, with_last
 from verl_core.training.fsdp.half import HalfCopies
 from verl_core.training.fsdp.layout import arrange
@@ -79,7 +79,7 @@ class FsdpEngine:
         self.share_prompt = share_prompt
         self.grad_clip = settings.grad_clip
         self.world = dist.get_world_size(group) if dist.is_initialized() else 1
-        self.total_steps = total_steps
+        self.total_steps, self.per_training_step = total_steps, 1
         fsdp = settings.fsdp_config
         stored = getattr(torch, fsdp.model_dtype)
         self.compute_dtype = getattr(torch, fsdp.dtype) if fsdp.dtype else platform.compute_dtype
@@ -111,6 +111,7 @@ class FsdpEngine:
         if self.compiled:
             join_projections(self.network)
             compile_layers(self.network, dynamic=micro.tokens is None)
+        self.rows = Compiled()
         if model.enable_activation_offload:
             offload_layers(self.network, platform.device)
         gathered = sum(p.numel() for p in self.network.parameters()) * self.compute_dtype.itemsize
@@ -142,9 +143,9 @@ class FsdpEngine:
         self.updates = 0  # optimizer steps taken or skipped: the place in the schedule
         self.optimizers: list[Optimizer] = build_optimizers(self.network, optim)
 
-    def set_total_steps(self, total_steps: int) -> None:
-        """Optimizer steps the schedule spans."""
-        self.total_steps = total_steps
+    def set_total_steps(self, total_steps: int, per_training_step: int = 1) -> None:
+        """Optimizer steps the schedule spans, and those of a training step, in which warm-up is counted."""
+        self.total_steps, self.per_training_step = total_steps, per_training_step
 
     # --- computing ------------------------------------------------------------------------------------------------
 
@@ -228,7 +229,8 @@ class FsdpEngine:
         """Sets the learning rate of this optimizer step, be it taken or skipped, and returns it."""
         if needs_total_steps(self.optim) and self.total_steps is None:
             raise ValueError(f"{self.role}: the learning-rate schedule needs set_total_steps")
-        set_learning_rates(self.optimizers, self.optim, self.updates, self.total_steps or 0)
+        span = self.total_steps or 0, self.per_training_step
+        set_learning_rates(self.optimizers, self.optim, self.updates, *span)
         self.updates += 1
         return self.optimizers[-1].param_groups[0]["lr"]
 
@@ -241,7 +243,8 @@ class FsdpEngine:
     ) -> Iterator[tuple[list[int] | None, PackedInput]]:
         """Micro-batches as sequence indices and packed input. All ranks run equally many, since each runs
         collectives: a rank with fewer cuts its own further, and where it has not enough sequences (or whole groups)
-        repeats one of two tokens that counts for nothing (index None)."""
+        repeats a filler that counts for nothing (index None). Before a first pass stands one for each length of row
+        that compiled layers may see."""
         rule = micro if micro is not None and micro != MicroBatching() else self.micro
         ranks = self.split.size if self.split and not self.split.gathers else 1
         if self.share_prompt:
@@ -249,9 +252,12 @@ class FsdpEngine:
         whole = list(range(batch.S))
         cuts = cut(batch, rule, ranks, whole_groups, self._most)
         least = self._least(batch, cuts, rule)
+        for row in self._rows_to_compile(rule, ranks):
+            yield None, self._packed(filler(batch, row), row, needs, least)
         for index in cuts:
             own = filler(batch) if index is None else batch if index == whole else batch.select(index)
-            yield index, self._packed(own, rule, needs, least)
+            tokens = row_tokens(own) if self.share_prompt else own.N
+            yield index, self._packed(own, self._row(tokens, rule), needs, least)
 
     def _most(self, count: int) -> int:
         """The largest of all ranks' counts."""
@@ -261,18 +267,30 @@ class FsdpEngine:
         dist.all_reduce(most, dist.ReduceOp.MAX, group=self.group)
         return int(most)
 
-    def _packed(self, batch: Batch, rule: MicroBatching, needs: frozenset[Need], least: tuple[int, int]) -> PackedInput:
-        tokens = row_tokens(batch) if "shared_len_S" in batch else batch.N
+    def _packed(self, batch: Batch, row: int, needs: frozenset[Need], least: tuple[int, int]) -> PackedInput:
         columns = [READS[need] for need in needs & READS.keys()]
-        return PackedInput.of(batch, self.platform.device, self._row(tokens, rule), self.split, columns, least)
+        x = PackedInput.of(batch, self.platform.device, row, self.split, columns, least)
+        if self.compiled:
+            of_any_layout(x.packing)
+        return x
 
     def _row(self, tokens: int, rule: MicroBatching) -> int:
-        """Length of the padded row. Compiled layers see four only, the quarters of the token budget, where there is
-        one. Ranks that split a row divide its length."""
+        """Length of the padded row. Ranks that split a row divide its length."""
+        step = self._row_step(rule)
+        return -(-tokens // step) * step
+
+    def _row_step(self, rule: MicroBatching) -> int:
+        """Compiled layers see four lengths only, the quarters of the token budget, where there is one."""
         quarter = max(1, rule.tokens // 4) if self.compiled and rule.tokens else 1
         ranks = self.split.size if self.split else 1
-        step = quarter * ranks if self.split is None or not self.split.gathers else -(-quarter // ranks) * ranks
-        return -(-tokens // step) * step
+        return quarter * ranks if self.split is None or not self.split.gathers else -(-quarter // ranks) * ranks
+
+    def _rows_to_compile(self, rule: MicroBatching, ranks: int) -> range:
+        """Lengths of rows; none where they are not few, or have been compiled."""
+        step, adapts = self._row_step(rule), self.adapter is not None and self.adapter.active
+        if not self.compiled or not rule.tokens or not self.rows.first(step, self.network.training, adapts):
+            return range(0)
+        return range(step, self._row(rule.tokens * ranks, rule) + 1, step)
 
     def _least(self, batch: Batch, cuts: list[list[int] | None], rule: MicroBatching) -> tuple[int, int]:
         """The most sequences of a row of these, and the longest one: what all rows are laid out for where layers are

@@ -61,9 +61,11 @@ def needs_total_steps(optim: OptimConfig) -> bool:
     return by_ratio or optim.lr_scheduler_type != "constant"
 
 
-def set_learning_rates(optimizers: list[Optimizer], optim: OptimConfig, step: int, total_steps: int) -> None:
-    """The rates of optimizer step `step` (from 0)."""
-    scale = factor(optim, step, total_steps)
+def set_learning_rates(
+    optimizers: list[Optimizer], optim: OptimConfig, step: int, total_steps: int, per_training_step: int
+) -> None:
+    """The rates of optimizer step `step` (from 0) of `total_steps`."""
+    scale = factor(optim, step, total_steps, per_training_step)
     for group in (g for o in optimizers for g in o.param_groups):
         rate = group["peak_lr"] * scale
         if isinstance(group["lr"], Tensor):  # the 8-bit optimizer's, whose step is compiled
