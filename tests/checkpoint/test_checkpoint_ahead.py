@@ -5,14 +5,14 @@ import os
 
 import pytest
 
-from verl_core.checkpoint import objects
+from verl_core.checkpoint import folders
 
 
 def test_what_the_disk_says_meanwhile_is_raised_and_all_bytes_arrive(tmp_path, monkeypatch):
-    monkeypatch.setattr(objects, "_AHEAD_BYTES", 8)
+    monkeypatch.setattr(folders, "_AHEAD_BYTES", 8)
     asked, plain = [], os.fdatasync
     monkeypatch.setattr(os, "fdatasync", lambda descriptor: asked.append(descriptor) or plain(descriptor))
-    with objects.writing(tmp_path / "file") as file:
+    with folders.writing(tmp_path / "file") as file:
         for value in range(100):
             file.write(bytes([value]) * 4)
     assert asked and (tmp_path / "file").read_bytes() == b"".join(bytes([value]) * 4 for value in range(100))
@@ -21,5 +21,5 @@ def test_what_the_disk_says_meanwhile_is_raised_and_all_bytes_arrive(tmp_path, m
         raise OSError(errno.ENOSPC, "no room")
 
     monkeypatch.setattr(os, "fdatasync", full)
-    with pytest.raises(OSError, match="no room"), objects.writing(tmp_path / "other") as file:
+    with pytest.raises(OSError, match="no room"), folders.writing(tmp_path / "other") as file:
         file.write(bytes(16))

@@ -13,7 +13,7 @@ from safetensors.torch import save
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 
-from verl_core.checkpoint.objects import Folder
+from verl_core.checkpoint.folders import Folder
 from verl_core.config.errors import UserError
 from verl_core.config.schema import ModelConfig
 from verl_core.models.adapter_folder import CONFIG, WEIGHTS, is_adapter, read_config

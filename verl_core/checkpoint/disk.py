@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from verl_core.checkpoint.objects import Folder
+from verl_core.checkpoint.folders import Folder
 from verl_core.config.errors import RunError
 from verl_core.config.process import NO_SPACE
 

@@ -18,8 +18,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from verl_core.checkpoint.adapter import check_adapter, gathered, write_adapter
 from verl_core.checkpoint.disk import writing_to
+from verl_core.checkpoint.folders import Folder, folder_of, on_disk
 from verl_core.checkpoint.manifest import write_text_durably
-from verl_core.checkpoint.objects import Folder, folder_of, on_disk
 from verl_core.checkpoint.shards import ShardReader, Shards
 from verl_core.checkpoint.staging import HostCopies, StagedFile, Stager
 from verl_core.config.errors import UserError

@@ -5,10 +5,10 @@ from collections.abc import Collection
 from pathlib import Path
 
 from verl_core.checkpoint.fetch import fetched
+from verl_core.checkpoint.folders import Folder, folder_of
 from verl_core.checkpoint.inspect import checkpoints_folder, step_of, survey
 from verl_core.checkpoint.manifest import MANIFEST, NoManifest, content_faults, faults, read_manifest
 from verl_core.checkpoint.object_errors import before_the_start
-from verl_core.checkpoint.objects import Folder, folder_of
 from verl_core.config.errors import UserError
 
 log = logging.getLogger(__name__)

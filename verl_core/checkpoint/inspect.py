@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 
+from verl_core.checkpoint.folders import Folder, folder_of
 from verl_core.checkpoint.manifest import MANIFEST, Manifest, NoManifest, content_faults, faults, read_manifest
-from verl_core.checkpoint.objects import Folder, ObjectPath, folder_of
+from verl_core.checkpoint.objects import ObjectPath
 
 _STEP = re.compile(r"global_step_(\d+)")
 

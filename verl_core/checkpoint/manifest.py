@@ -12,7 +12,8 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path, PurePosixPath
 
-from verl_core.checkpoint.objects import Folder, ObjectPath, read_blocks
+from verl_core.checkpoint.folders import Folder, read_blocks
+from verl_core.checkpoint.objects import ObjectPath
 from verl_core.checkpoint.pieces import DIGEST, Piece
 from verl_core.checkpoint.side_by_side import side_by_side
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from verl_core.checkpoint.adapter import base_folder
 from verl_core.checkpoint.find import find_checkpoint, on_this_machine, survey
+from verl_core.checkpoint.folders import Folder
 from verl_core.checkpoint.foreign.recognise import looked_for, recognise
 from verl_core.checkpoint.foreign.source import SourceOptions
 from verl_core.checkpoint.huggingface import FOLDER
@@ -20,7 +21,6 @@ from verl_core.checkpoint.merge_foreign import foreign_content
 from verl_core.checkpoint.merge_verify import Verify, require_changed, verify
 from verl_core.checkpoint.merge_whole import WholeModel
 from verl_core.checkpoint.model_folder import ModelFolder
-from verl_core.checkpoint.objects import Folder
 from verl_core.checkpoint.safetensors_stream import MAX_FILE_BYTES, TensorPlan, write_file, write_index
 from verl_core.checkpoint.shards import Shards
 from verl_core.checkpoint.target import check_target, new_folder

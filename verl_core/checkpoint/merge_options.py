@@ -2,8 +2,8 @@
 
 from argparse import ArgumentParser, Namespace
 
+from verl_core.checkpoint.folders import folder_of
 from verl_core.checkpoint.merge_push import BRANCH, PushTarget
-from verl_core.checkpoint.objects import folder_of
 
 ROLES = ["actor", "critic", "reward_model"]
 

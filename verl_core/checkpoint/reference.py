@@ -4,7 +4,7 @@ them."""
 from collections.abc import Callable
 
 from verl_core.checkpoint.distributed import load_role, save_role
-from verl_core.checkpoint.objects import Folder
+from verl_core.checkpoint.folders import Folder
 from verl_core.training.protocol import EngineState, TrainEngine
 
 REFERENCE = "ref"

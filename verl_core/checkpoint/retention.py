@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from verl_core.checkpoint.folders import Folder
 from verl_core.checkpoint.inspect import step_of
 from verl_core.checkpoint.manifest import Manifest, Score
-from verl_core.checkpoint.objects import Folder
 from verl_core.config.errors import UserError
 
 

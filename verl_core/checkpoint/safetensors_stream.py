@@ -14,7 +14,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from verl_core.checkpoint.objects import Folder, writing
+from verl_core.checkpoint.folders import Folder, writing
 
 MAX_FILE_BYTES = 4 << 30
 _DTYPES = {

@@ -7,9 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
+from verl_core.checkpoint.folders import Folder
 from verl_core.checkpoint.inspect import survey
 from verl_core.checkpoint.manifest import Score, write_text_durably
-from verl_core.checkpoint.objects import Folder
 from verl_core.checkpoint.pieces import Piece
 from verl_core.checkpoint.retention import Retention
 from verl_core.config.errors import RunError

@@ -21,7 +21,7 @@ from torch.distributed.checkpoint.metadata import (
 from torch.distributed.checkpoint.planner import LoadPlan, LoadPlanner, ReadItem
 from torch.futures import Future
 
-from verl_core.checkpoint.objects import Folder
+from verl_core.checkpoint.folders import Folder
 from verl_core.checkpoint.tensor_file import open_tensors
 from verl_core.config.errors import RlxError, UserError
 

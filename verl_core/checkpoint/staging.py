@@ -29,7 +29,7 @@ from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
-from verl_core.checkpoint.objects import Folder
+from verl_core.checkpoint.folders import Folder
 from verl_core.checkpoint.safetensors_stream import TensorPlan, write_file
 
 SLAB_BYTES = 64 << 20

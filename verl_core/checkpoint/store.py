@@ -13,6 +13,7 @@ from typing import ClassVar
 
 from verl_core.checkpoint.disk import DiskFull
 from verl_core.checkpoint.find import EVERYTHING, is_whole, newest_whole
+from verl_core.checkpoint.folders import Folder
 from verl_core.checkpoint.inspect import step_of, survey
 from verl_core.checkpoint.manifest import (
     MANIFEST,
@@ -23,7 +24,6 @@ from verl_core.checkpoint.manifest import (
     read_manifest,
     write_manifest,
 )
-from verl_core.checkpoint.objects import Folder
 from verl_core.checkpoint.owner import host, runs_here
 from verl_core.checkpoint.pieces import Piece
 from verl_core.checkpoint.retention import Retention

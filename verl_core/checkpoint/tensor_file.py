@@ -15,7 +15,8 @@ from safetensors import safe_open
 from safetensors.torch import _getdtype
 from torch import Tensor
 
-from verl_core.checkpoint.objects import Folder, ObjectPath
+from verl_core.checkpoint.folders import Folder
+from verl_core.checkpoint.objects import ObjectPath
 
 _FIRST_BYTES = 1 << 17  # the length of the header and, of nearly all files, the header: each rank reads it of each file
 _BLOCK_BYTES = 32 << 20

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from verl_core.checkpoint.distributed import share_bytes, stage_role
-from verl_core.checkpoint.objects import Folder
+from verl_core.checkpoint.folders import Folder
 from verl_core.checkpoint.staging import HostCopies
 from verl_core.planning.host_memory import free_memory
 from verl_core.training.protocol import EngineState

@@ -8,8 +8,9 @@ from transformers import PreTrainedConfig
 
 from verl_core.checkpoint.disk import writing_to
 from verl_core.checkpoint.distributed import load_role, save_role, state_bytes
+from verl_core.checkpoint.folders import Folder, folder_of, on_disk
 from verl_core.checkpoint.huggingface import save_huggingface_files
-from verl_core.checkpoint.objects import Folder, ObjectPath, folder_of, on_disk
+from verl_core.checkpoint.objects import ObjectPath
 from verl_core.checkpoint.pieces import Piece
 from verl_core.checkpoint.reference import REFERENCE, load_reference, save_reference
 from verl_core.checkpoint.unwritten import Unwritten

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from verl_core.checkpoint.objects import Folder
+from verl_core.checkpoint.folders import Folder
 from verl_core.checkpoint.pieces import Piece
 from verl_core.checkpoint.saves import Saves
 from verl_core.config.errors import UserError
