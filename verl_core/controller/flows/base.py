@@ -135,7 +135,7 @@ def of_the_sampler(batch: Batch, present_logp_N: Tensor) -> Tensor:
 
 
 def schedule_span(config: RlxConfig, total_steps: int, role: str) -> tuple[int, int]:
-    """What a role's learning-rate schedule spans: its optimizer steps in the whole run, and those of a training step."""
+    """What a role's learning-rate schedule spans: its optimizer steps in the run, and those of a training step."""
     settings = role_settings(config, role)
     mini_batches = -(-config.data.train_batch_size // settled(settings.ppo_mini_batch_size))
     per_step = mini_batches * settled(settings.ppo_epochs)

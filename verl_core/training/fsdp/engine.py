@@ -29,7 +29,7 @@ from verl_core.platforms import Platform
 from verl_core.platforms.profiling import part
 from verl_core.training.fsdp import memory, metrics
 from verl_core.training.fsdp.activation import offload_layers, recompute_layers
-from verl_core.training.fsdp.compiling import Compiled, compile_layers, of_any_layout
+from verl_core.training.fsdp.compiling import compile_layers
 from verl_core.training.fsdp.cutting import cut, with_last
 from verl_core.training.fsdp.half import HalfCopies
 from verl_core.training.fsdp.layout import arrange
@@ -111,7 +111,6 @@ class FsdpEngine:
         if self.compiled:
             join_projections(self.network)
             compile_layers(self.network, dynamic=micro.tokens is None)
-        self.rows = Compiled()
         if model.enable_activation_offload:
             offload_layers(self.network, platform.device)
         gathered = sum(p.numel() for p in self.network.parameters()) * self.compute_dtype.itemsize
@@ -243,8 +242,7 @@ class FsdpEngine:
     ) -> Iterator[tuple[list[int] | None, PackedInput]]:
         """Micro-batches as sequence indices and packed input. All ranks run equally many, since each runs
         collectives: a rank with fewer cuts its own further, and where it has not enough sequences (or whole groups)
-        repeats a filler that counts for nothing (index None). Before a first pass stands one for each length of row
-        that compiled layers may see."""
+        repeats one of two tokens that counts for nothing (index None)."""
         rule = micro if micro is not None and micro != MicroBatching() else self.micro
         ranks = self.split.size if self.split and not self.split.gathers else 1
         if self.share_prompt:
@@ -252,12 +250,9 @@ class FsdpEngine:
         whole = list(range(batch.S))
         cuts = cut(batch, rule, ranks, whole_groups, self._most)
         least = self._least(batch, cuts, rule)
-        for row in self._rows_to_compile(rule, ranks):
-            yield None, self._packed(filler(batch, row), row, needs, least)
         for index in cuts:
             own = filler(batch) if index is None else batch if index == whole else batch.select(index)
-            tokens = row_tokens(own) if self.share_prompt else own.N
-            yield index, self._packed(own, self._row(tokens, rule), needs, least)
+            yield index, self._packed(own, rule, needs, least)
 
     def _most(self, count: int) -> int:
         """The largest of all ranks' counts."""
@@ -267,30 +262,18 @@ class FsdpEngine:
         dist.all_reduce(most, dist.ReduceOp.MAX, group=self.group)
         return int(most)
 
-    def _packed(self, batch: Batch, row: int, needs: frozenset[Need], least: tuple[int, int]) -> PackedInput:
+    def _packed(self, batch: Batch, rule: MicroBatching, needs: frozenset[Need], least: tuple[int, int]) -> PackedInput:
+        tokens = row_tokens(batch) if "shared_len_S" in batch else batch.N
         columns = [READS[need] for need in needs & READS.keys()]
-        x = PackedInput.of(batch, self.platform.device, row, self.split, columns, least)
-        if self.compiled:
-            of_any_layout(x.packing)
-        return x
+        return PackedInput.of(batch, self.platform.device, self._row(tokens, rule), self.split, columns, least)
 
     def _row(self, tokens: int, rule: MicroBatching) -> int:
-        """Length of the padded row. Ranks that split a row divide its length."""
-        step = self._row_step(rule)
-        return -(-tokens // step) * step
-
-    def _row_step(self, rule: MicroBatching) -> int:
-        """Compiled layers see four lengths only, the quarters of the token budget, where there is one."""
+        """Length of the padded row. Compiled layers see four only, the quarters of the token budget, where there is
+        one. Ranks that split a row divide its length."""
         quarter = max(1, rule.tokens // 4) if self.compiled and rule.tokens else 1
         ranks = self.split.size if self.split else 1
-        return quarter * ranks if self.split is None or not self.split.gathers else -(-quarter // ranks) * ranks
-
-    def _rows_to_compile(self, rule: MicroBatching, ranks: int) -> range:
-        """Lengths of rows; none where they are not few, or have been compiled."""
-        step, adapts = self._row_step(rule), self.adapter is not None and self.adapter.active
-        if not self.compiled or not rule.tokens or not self.rows.first(step, self.network.training, adapts):
-            return range(0)
-        return range(step, self._row(rule.tokens * ranks, rule) + 1, step)
+        step = quarter * ranks if self.split is None or not self.split.gathers else -(-quarter // ranks) * ranks
+        return -(-tokens // step) * step
 
     def _least(self, batch: Batch, cuts: list[list[int] | None], rule: MicroBatching) -> tuple[int, int]:
         """The most sequences of a row of these, and the longest one: what all rows are laid out for where layers are
