@@ -37,6 +37,8 @@ class Rank:
         self.number = number
         self.version, self.restarts = -1, 0
         self.alive, self.awake, self.dying = True, True, False
+        self.may_restart = threading.Event()
+        self.may_restart.set()
         self.unused = 1  # GiB that the trainer's allocator keeps
         self.asked: list[TokenRequest] = []
         self.pushes: list[tuple[int, list[int]]] = []
@@ -69,6 +71,7 @@ class Rank:
         self.unused = 0
 
     def restart_engine(self) -> None:
+        assert self.may_restart.wait(60)
         self.alive, self.awake, self.version = True, True, -1
         self.restarts += 1
 
@@ -95,6 +98,24 @@ class TwoRanks:
         assert threading.current_thread() is threading.main_thread()  # the controller's loop makes every call
         self.aside.add(aside)
         return await asyncio.to_thread(getattr(self.ranks[rank], method), *args)
+
+
+class TrainerApart:
+    """On another pool than the engines; `weights` says what its parameters are at the moment."""
+
+    size = 1
+
+    def __init__(self, group: TwoRanks):
+        self.group, self.weights = group, "whole"
+        self.sent: list[tuple[str, list[int]]] = []
+
+    async def call(self, method: str, version: int, engines: list[int]) -> list[dict[int, EngineLost]]:
+        assert method == "push_weights"
+        self.sent.append((self.weights, engines))
+        lost: dict[int, EngineLost] = {}
+        for rank in self.group.ranks:
+            lost |= rank.push_weights(version, engines)
+        return [lost]
 
 
 def run(do: Callable[[Rollout, TwoRanks], Coroutine[Any, Any, None]], *keys: str) -> None:
@@ -176,6 +197,32 @@ def test_all_ranks_of_a_span_make_room_for_the_new_engine():
         assert [rank.unused for rank in group.ranks] == [0, 0]
 
     run(do, "cluster.nproc=2", "rollout.tensor_model_parallel_size=2")
+
+
+def test_an_engine_on_another_pool_that_is_back_during_the_optimizer_steps_gets_weights_after_them():
+    async def work() -> None:
+        group = TwoRanks()
+        trainer = TrainerApart(group)
+        pools = "cluster.pools={train: {nodes: 1, gpus: 1}, gen: {nodes: 1, gpus: 2}}"
+        config = tiny_config("smoke", "trainer.device=cpu", pools, "actor.pool=train", "rollout.pool=gen")
+        rollout = Rollout(group, trainer, config)  # type: ignore[arg-type]
+        await rollout.push_weights(3)
+        group.ranks[1].dying = True
+        group.ranks[1].may_restart.clear()
+        assert is_whole(await rollout.generate(ASKED))
+        await rollout.sleep()
+        trainer.weights = "half"
+        group.ranks[1].may_restart.set()
+        await until(lambda: group.ranks[1].restarts == 1)
+        await asyncio.sleep(0.2)
+        trainer.weights = "whole"
+        await rollout.push_weights(4)
+        await until(lambda: [rank.version for rank in group.ranks] == [4, 4])
+        assert group.ranks[0].awake and {weights for weights, _ in trainer.sent} == {"whole"}
+        await rollout.wake()
+        await rollout.close()
+
+    asyncio.run(asyncio.wait_for(work(), 60))
 
 
 def test_without_a_budget_the_others_do_the_work_until_none_is_left():

@@ -15,6 +15,7 @@ from rollout_models import EOS, FAMILY, build, engine_for, mixed_requests, promp
 
 from verl_core.config.errors import UserError
 from verl_core.rollout.child import ChildEngine, memory
+from verl_core.rollout.child.errors import EngineLost
 from verl_core.rollout.child.shared_weights import mapped, written
 from verl_core.rollout.hf.child import make
 from verl_core.rollout.pool import ReplicaPool
@@ -114,6 +115,31 @@ def test_twenty_kills_mid_generation_lose_and_double_no_request_and_change_no_to
             assert [(a.ids, a.finish, a.versions) for a in answers] == [(e.ids, e.finish, e.versions) for e in expected]
             until(lambda kill=kill: len(starts) == 3 + kill and len(pool.each(lambda engine: engine.pid)) == 2)
         assert pool.outstanding == [0, 0] and pool.restarts == len(refreshed) == count
+
+
+@pytest.mark.slow
+def test_rows_of_an_engine_whose_update_fails_go_on_elsewhere_with_whole_weights(folder):
+    model = build(FAMILY["qwen2-tied"]).double()
+    engines: list[ChildEngine] = []
+
+    def start(number: int) -> ChildEngine:
+        engines.append(hf_child(folder, **PRECISE))
+        return engines[-1]
+
+    def refresh(engine: ChildEngine) -> None:
+        engine.update_weights(model.named_parameters(), 1)
+
+    requests = long_requests(0)
+    expected = engine_for(model, dtype=torch.float64, max_model_len=2048).generate(requests)
+    with ThreadPoolExecutor(1) as thread, ReplicaPool(start, 1, refresh=refresh) as pool:
+        pool.each(refresh)
+        future = thread.submit(pool.generate, requests)
+        until(lambda: 0 < sum(pool.outstanding) < sum(r.sampling.max_tokens for r in requests))
+        with pytest.raises((KeyError, EngineLost)):
+            engines[0].update_weights(list(model.named_parameters())[:3], 2)
+        answers = future.result(WAIT)
+        assert pool.restarts == 1
+    assert [(a.ids, a.versions) for a in answers] == [(e.ids, e.versions) for e in expected]
 
 
 @pytest.mark.slow

@@ -134,6 +134,25 @@ def test_new_weights_need_no_pause():
         assert set(versions) == {1, 2} and versions == sorted(versions)
 
 
+def test_an_update_that_fails_under_a_generation_ends_it():
+    """Not one more token is drawn: part of the weights may have been overwritten where they lie."""
+    pulse = Pulse()
+    engine = engine_for(MODEL, pulse, max_model_len=LONG)
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(engine.generate, [long_request("a")])
+        try:
+            pulse.wait()
+            engine.health()
+            with pytest.raises(KeyError, match="weights did not come"):
+                engine.update_weights(list(MODEL.named_parameters())[:3], version=2)
+            with pytest.raises(RunError, match="an update of the hf engine's weights failed while rows ran"):
+                future.result(WAIT)
+        finally:
+            engine.abort(["a"])
+    with pytest.raises(RunError, match="failed while rows ran"):  # by which a process of its own ends
+        engine.health()
+
+
 def test_sleep_frees_the_cache_and_wake_brings_it_back():
     engine = engine_for(MODEL)
     asked = [request("a", prompt(0))]

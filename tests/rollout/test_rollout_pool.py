@@ -42,6 +42,7 @@ class Fleet:
         self.starts: list[int] = []
         self.before_restart: Callable[[int], None] = lambda number: None
         self.version = 0
+        self.refreshed: list[int] = []  # with which versions
 
     def start(self, number: int) -> ChildEngine:
         if number in self.engines:
@@ -51,6 +52,7 @@ class Fleet:
         return self.engines[number]
 
     def refresh(self, engine: ChildEngine) -> None:
+        self.refreshed.append(self.version)
         engine.call("set_version", self.version).result(WAIT)
 
     def kill(self, number: int, how: signal.Signals = signal.SIGKILL) -> None:
@@ -172,6 +174,55 @@ def test_weights_that_come_during_a_restart_reach_the_restarted_replica():
         until(lambda: len(pool.each(lambda engine: engine.pid)) == 2)
         answers = pool.generate([ask(str(i), 3, session=str(i)) for i in range(4)])
         assert len({a.extras["pid"] for a in answers}) == 2 and {v for a in answers for v in a.versions} == {3}
+
+
+def test_a_replica_that_is_ready_while_weights_are_made_waits_for_whole_ones():
+    """Between two optimizer steps the trainer's weights are those of no version."""
+    half, whole = -1, 4
+    with pool_of(2) as (pool, fleet, _):
+        entered, go_on = threading.Event(), threading.Event()
+        fleet.before_restart = lambda number: (entered.set(), go_on.wait(WAIT))[0]
+        fleet.kill(1)
+        pool.each(lambda engine: engine.call("echo").result(WAIT))
+        assert entered.wait(WAIT)
+        pool.hold()
+        fleet.version, lost = half, fleet.engines[1]
+        go_on.set()
+        until(lambda: fleet.engines[1] is not lost)
+        time.sleep(0.3)
+        assert fleet.refreshed == [] and len(pool.each(lambda engine: engine.pid)) == 1
+        fleet.version = whole
+        pool.together(lambda running: {n: e.call("set_version", whole).result(WAIT) for n, e in running.items()} and {})
+        until(lambda: len(pool.each(lambda engine: engine.pid)) == 2)
+        assert fleet.refreshed == [whole]
+        answers = pool.generate([ask(str(i), 3, session=str(i)) for i in range(4)])
+        assert len({a.extras["pid"] for a in answers}) == 2 and {v for a in answers for v in a.versions} == {whole}
+
+
+def test_a_replica_that_is_given_weights_has_them_before_they_change():
+    with pool_of(2) as (pool, fleet, _), ThreadPoolExecutor(1) as thread:
+        sent, go_on, refresh = threading.Event(), threading.Event(), fleet.refresh
+        pool._replicas._refresh = lambda engine: (sent.set(), go_on.wait(WAIT), refresh(engine))[2]
+        fleet.kill(0)
+        pool.abort([])  # one that is dead is noticed when it is spoken to
+        assert sent.wait(WAIT)
+        holding = thread.submit(pool.hold)
+        with pytest.raises(TimeoutError):
+            holding.result(0.3)
+        go_on.set()
+        holding.result(WAIT)
+        assert fleet.refreshed == [0] and len(pool.each(lambda engine: engine.pid)) == 2
+
+
+def test_a_pool_that_is_closed_while_weights_are_made_leaves_nothing():
+    with pool_of(1) as (pool, fleet, _):
+        pool.hold()
+        fleet.kill(0)
+        lost = fleet.engines[0]
+        pool.each(lambda engine: engine.call("echo").result(WAIT))
+        until(lambda: fleet.engines[0] is not lost)
+    until(lambda: not own_descendants())
+    assert fleet.refreshed == []
 
 
 def test_no_replica_left_is_one_clear_error_for_everybody():

@@ -54,8 +54,9 @@ class Rollout:
         await asyncio.to_thread(self._pool.together, lambda running: self._push(version, sorted(running)))
 
     async def sleep(self) -> None:
-        if not self._apart:
-            await asyncio.to_thread(self._pool.sleep)
+        """Nothing is generated until `push_weights` and `wake`. Engines that are started again meanwhile wait for these
+        weights: between two optimizer steps the actor's are those of no version."""
+        await asyncio.to_thread(self._pool.hold if self._apart else self._pool.sleep)
 
     async def wake(self) -> None:
         """Engines that were lost while the trainer had their memory are started now."""

@@ -115,6 +115,10 @@ class ReplicaPool[R: Replica]:
         self._replicas.together(do)
         self._router.forget_all()
 
+    def hold(self) -> None:
+        """The weights are about to change: one that is lost joins again, with `refresh`, after the next `together`."""
+        self._replicas.hold()
+
     def close(self) -> None:
         self._replicas.close()
 

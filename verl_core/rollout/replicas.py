@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -74,7 +74,7 @@ class Replicas[R: Replica]:
         self._steady = threading.Lock()  # held while all engines get something that a restarted one must not miss
         self._spent: deque[float] = deque()  # when engines were restarted
         self._paused: PauseMode | None = None
-        self._asleep = self._closing = False
+        self._asleep = self._held = self._closing = False
         self._last: Exception | None = None  # why an engine was lost, or could not be started
         self.restarts = 0
         self._slots = [_Slot(engine) for engine in self._start_all(count)]
@@ -137,11 +137,21 @@ class Replicas[R: Replica]:
             return self.tell(do)
 
     def together(self, do: Callable[[Mapping[int, R]], Mapping[int, EngineLost]]) -> None:
-        """Calls `do` once with all running engines by number; those that it returns were lost, and are replaced."""
+        """Calls `do` once with all running engines by number; those that it returns were lost, and are replaced. Ends
+        what `hold` began."""
         with self._steady:
             running = self._running()
             for number, error in do(running).items():
                 self.lost(number, running[number], error)
+            with self._change:
+                self._held = False
+                self._change.notify_all()
+
+    def hold(self) -> None:
+        """From now on to the next `together` no engine gets `refresh`: what that would give it is being changed. Waits
+        for one that is given it."""
+        with self._steady:
+            self._held = True
 
     def tell[T](self, do: Callable[[R], T]) -> list[T]:
         """As `each`, for what an engine that joins meanwhile may miss."""
@@ -264,8 +274,8 @@ class Replicas[R: Replica]:
         """Brings a new engine to the state of the others, and among them."""
         slot = self._slots[number]
         try:
-            with self._steady:
-                if self._refresh is not None:
+            with self._steady_and_whole():
+                if self._refresh is not None and not self._closing:
                     self._refresh(engine)
                 if self._paused is not None:
                     engine.pause(self._paused)
@@ -279,6 +289,17 @@ class Replicas[R: Replica]:
             raise
         if slot.engine is None:
             engine.close()
+
+    @contextlib.contextmanager
+    def _steady_and_whole(self) -> Iterator[None]:
+        """`_steady`, at a time when nothing is held."""
+        while True:
+            with self._change:
+                self._change.wait_for(lambda: self._closing or not self._held)
+            with self._steady:
+                if self._closing or not self._held:
+                    yield
+                    return
 
 
 def _line(error: Exception) -> str:

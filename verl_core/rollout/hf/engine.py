@@ -80,6 +80,7 @@ class HfEngine:
         self._stepper: Stepper | None = None
         self._addresses: tuple[int, ...] = ()  # of the weights that graphs read
         self._asleep = False
+        self._half_updated = False  # rows ran while an update failed
 
     def generate(self, requests: Sequence[TokenRequest], on_parts: OnParts | None = None) -> list[Completion]:
         """Continues every request; completions come back in the order of the requests. `on_parts` hears of tokens on
@@ -87,7 +88,7 @@ class HfEngine:
 
         Raises:
             UserError: a prompt is empty or leaves no room within max_model_len, or a sampling field is out of range.
-            RunError: there are no weights yet, or the engine is asleep.
+            RunError: there are no weights yet, the engine is asleep, or an update of its weights fails meanwhile.
         """
         rows = [row_for(request, self.max_model_len, self.tokenizer) for request in requests]
         with self._control.generation(request.request_id for request in requests):
@@ -104,6 +105,7 @@ class HfEngine:
                 generation = Generation(rows, stepper, self._shapes, slots, self.eos_ids, self.device)
                 while not generation.done:
                     with part("token"), self._control.step() as aborted:
+                        self._refuse_half_updated()
                         generation.step(self.version, aborted)
                     if reporter is not None:
                         reporter.step()
@@ -141,6 +143,12 @@ class HfEngine:
     def wake(self) -> None:
         self._asleep = False
 
+    def health(self) -> None:
+        """Raises RunError once an update has failed while rows ran: in a process of its own the engine ends with that,
+        and others go on with the rows."""
+        if self._half_updated:
+            raise RunError("an update of the hf engine's weights failed while rows ran", "start the engine again")
+
     def held_weights(self) -> Iterator[tuple[str, Tensor]]:
         """What it generates with, by Hugging Face name; of fused projections the parts of the copy."""
         tensors = self._weights.tensors
@@ -152,7 +160,8 @@ class HfEngine:
 
         Tensors of the engine's dtype and device are used where they lie and must stay valid until the next update;
         only fused projections are copies. When the giver changes them in place, it must call this again before the
-        next generation. A generation that runs meanwhile goes on with the new weights from its next token.
+        next generation. A generation that runs meanwhile goes on with the new weights from its next token; it ends with
+        an error where the update fails.
 
         Raises:
             KeyError: an unknown name came or a weight is missing.
@@ -165,6 +174,11 @@ class HfEngine:
             if before != self._addresses:
                 self._drop_graphs()
             self.version = version
+
+    def _refuse_half_updated(self) -> None:
+        """No token is drawn from parts of two versions."""
+        self._half_updated = not self._weights.complete
+        self.health()
 
     def _stepper_for(self, slots: int, positions: int) -> Stepper:
         """The last generation's stepper and cache where they fit, else new ones. On a CPU the cache's length fits
