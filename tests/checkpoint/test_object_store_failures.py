@@ -1,6 +1,7 @@
 """An object store that refuses, is lost in the middle of a save, or whose writer is killed: one line each, and the last
 whole checkpoint stays."""
 
+import logging
 import random
 import subprocess
 import sys
@@ -8,8 +9,9 @@ import time
 
 import pytest
 
+from rlx.run_checkpoints import checkpoints_of
 from tests.conftest import command_variables
-from tests.support.object_stores import ObjectServer, s3
+from tests.support.object_stores import GOOGLE_REFUSES, ObjectServer, gcs, refusing, s3
 from verl_core.checkpoint import find_checkpoint
 from verl_core.checkpoint.inspect import inspect
 from verl_core.checkpoint.object_store import ObjectStore
@@ -108,6 +110,30 @@ def test_what_a_store_refuses_at_the_start(s3: ObjectServer, monkeypatch, url, w
     with pytest.raises(kind, match=said) as refused:
         ObjectStore(ObjectPath(url)).claim(resume=False)
     assert refused.value.hint and "\n" not in refused.value.message
+
+
+@pytest.mark.parametrize("asked", [checkpoints_of, find_checkpoint])
+def test_a_bucket_that_is_not_there_is_no_empty_folder(s3: ObjectServer, asked):
+    with pytest.raises(UserError, match=r"^there is no s3://nobucket$"):
+        asked("s3://nobucket/a/run")
+    with gcs() as server, server.reached(), pytest.raises(UserError, match=r"^there is no gs://nobucket$"):
+        asked("gs://nobucket/a/run")
+
+
+@pytest.mark.parametrize(
+    ("protocol", "status", "said"),
+    [("s3", 403, "Access Denied"), ("gs", 401, GOOGLE_REFUSES), ("gs", 403, "Forbidden")],
+)
+def test_credentials_that_are_refused_are_told_as_that(protocol, status, said, capfd, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("gcsfs"), "propagate", False)  # to pytest, in silence
+    with (
+        refusing(protocol, status) as server,
+        server.reached(),
+        pytest.raises(UserError, match="access is denied: ") as refused,
+    ):
+        checkpoints_of(f"{server.url}/run")
+    assert said in refused.value.message and refused.value.hint
+    assert capfd.readouterr().err == ""
 
 
 def test_a_source_with_credentials_is_refused_without_showing_them():

@@ -1,9 +1,12 @@
 """Object stores on this machine: moto's S3, and an emulator of Google Cloud Storage."""
 
+import json
+import threading
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -66,3 +69,44 @@ def gcs() -> Iterator[ObjectServer]:
         yield ObjectServer(f"gs://{BUCKET}", {**plain, "STORAGE_EMULATOR_HOST": endpoint}, server.stop)
     finally:
         server.stop()
+
+
+GOOGLE_REFUSES = (
+    "me@example.com does not have storage.objects.list access to the Google Cloud Storage bucket. Permission "
+    "'storage.objects.list' denied on resource (or it may not exist)."
+)
+"""Word for word what Google says of a bucket that these credentials may not see."""
+
+
+@contextmanager
+def refusing(protocol: str, status: int) -> Iterator[ObjectServer]:
+    """A store that answers every request with this HTTP status, as one that refuses the credentials."""
+    google = json.dumps({"error": {"code": status, "message": GOOGLE_REFUSES}})
+    amazon = "<Error><Code>AccessDenied</Code><Message>Access Denied</Message></Error>"
+    body = (google if protocol == "gs" else amazon).encode()
+
+    class Refuses(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+        do_GET = do_HEAD = do_PUT = do_POST = answer
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Refuses)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    endpoint = f"http://127.0.0.1:{server.server_port}"
+    variables = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_ENDPOINT_URL": endpoint}
+    if protocol == "gs":
+        plain = {"FSSPEC_GS_TOKEN": "anon", "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
+        variables = {**plain, "STORAGE_EMULATOR_HOST": endpoint}
+    try:
+        yield ObjectServer(f"{protocol}://bucket", variables, server.shutdown)
+    finally:
+        server.shutdown()
+        server.server_close()

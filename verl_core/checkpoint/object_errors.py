@@ -43,7 +43,7 @@ def before_the_start() -> Iterator[None]:
 def no_bucket(url: str) -> RunError:
     """The error for a bucket that is not there."""
     bucket = "/".join(url.split("/")[:3])
-    return RunError(f"there is no {bucket}", "make it, or correct trainer.checkpoint_url")
+    return RunError(f"there is no {bucket}", "correct the URL (trainer.checkpoint_url of a run), or make the bucket")
 
 
 def _no_package(url: str, error: ImportError) -> EnvError:
@@ -56,12 +56,13 @@ def _failure(url: str, error: Exception) -> RunError:
     kind, reason = type(error).__name__, _first_line(error)
     if isinstance(error, ValueError) and "rotocol" in reason:
         return RunError(f"{url}: fsspec knows no such protocol: {reason}", "use s3:// or gs://, or install its package")
-    if "bucket" in reason.lower() and ("not exist" in reason.lower() or "nosuch" in reason.lower()):
-        return no_bucket(url)
-    if "Credential" in kind or "credential" in reason.lower():
-        return RunError(f"{url}: no credentials: {reason}", _CREDENTIALS)
-    if isinstance(error, PermissionError) or "forbidden" in reason.lower():
+    said = reason.lower()
+    if isinstance(error, PermissionError) or "forbidden" in said or "denied" in said:
         return RunError(f"{url}: access is denied: {reason}", _CREDENTIALS)
+    if "bucket" in said and ("not exist" in said or "nosuch" in said):
+        return no_bucket(url)
+    if "Credential" in kind or "credential" in said:
+        return RunError(f"{url}: no credentials: {reason}", _CREDENTIALS)
     return RunError(f"{url} cannot be used: {kind}: {reason}", "look at the network; a run goes on by --resume")
 
 

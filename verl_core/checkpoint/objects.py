@@ -7,16 +7,20 @@ it back would bring every byte over the network once more.
 from __future__ import annotations
 
 import contextlib
+import logging
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from verl_core.checkpoint.object_errors import worded
+from verl_core.checkpoint.object_errors import no_bucket, worded
 from verl_core.checkpoint.pieces import Measured, Piece
+from verl_core.config.urls import url_extras
 
 _THREADS = 8
+_GCSFS = logging.getLogger("gcsfs")
+"""It logs each failure with its traceback, which would go to stderr where nobody has set up logging."""
 
 
 class ObjectPath:
@@ -109,11 +113,14 @@ class ObjectPath:
                 shutil.copyfileobj(file, out)
 
     def sizes(self) -> dict[str, int]:
-        """Name -> bytes of every object below; none where there is nothing."""
+        """Name -> bytes of every object below; none where there is nothing. RunError also for a bucket that is not
+        there."""
         with worded(self.url):
             try:
                 found: dict[str, Any] = self._files.find(self._key, detail=True)
-            except FileNotFoundError:
+            except FileNotFoundError as error:  # of a store with buckets, which have no folders that could be missing
+                if url_extras(self.url):
+                    raise no_bucket(self.url) from error
                 return {}
         start = len(self._key) + 1
         return {name[start:]: info["size"] for name, info in found.items() if name.startswith(f"{self._key}/")}
@@ -142,6 +149,8 @@ def _file_system(url: str) -> tuple[Any, str]:
     """Of fsspec, which keeps one for all paths of a protocol; no listing is taken from its memory."""
     import fsspec
 
+    if not _GCSFS.handlers:
+        _GCSFS.addHandler(logging.NullHandler())
     return fsspec.core.url_to_fs(url, use_listings_cache=False)
 
 
