@@ -128,6 +128,14 @@ def test_stored_in_bfloat16(model):
     role = actor(model, "actor.fsdp_config.model_dtype=bfloat16")
     assert memory.parameters(role, role.stages[0]) == 2 * PARAMS
     assert memory.optimizer(role, role.stages[0]) == 4 * PARAMS
+    assert not role.copies and role.update.count == 4
+    assert memory.update(role, role.stages[0]).gradients == 4 * PARAMS  # sums of earlier micro-batches, in float32
+    one = replace(role, update=Micro(32, 1, 1))  # its gradients are kept as they are made
+    used = memory.update(one, role.stages[0])
+    assert used.gradients == max(0, 2 * PARAMS - used.activations - used.logits)
+    exact = actor(model, "actor.fsdp_config.model_dtype=bfloat16", "actor.fsdp_config.dtype=float32")
+    used = memory.update(replace(exact, update=Micro(32, 1, 1)), exact.stages[0])
+    assert used.gradients == max(0, (2 + 4) * PARAMS - used.activations - used.logits)
 
 
 EAGER = "actor.fsdp_config.use_torch_compile=false"

@@ -1,4 +1,4 @@
-"""One rank that stores float32 and computes in bf16: its copies, their gradients, and joined products."""
+"""One rank that stores float32, or bf16, and computes in bf16: its copies, their gradients, and joined products."""
 
 import copy
 
@@ -17,6 +17,7 @@ from verl_core.training.protocol import MicroBatching
 
 LOGP = frozenset({Need.LOGP})
 BF16 = FsdpConfig(dtype="bfloat16")
+STORED = FsdpConfig(model_dtype="bfloat16", dtype="bfloat16")
 
 
 def test_the_network_computes_on_copies_and_holds_float32_otherwise(tmp_path):
@@ -52,6 +53,44 @@ def test_gradients_of_micro_batches_add_up_in_float32():
     assert layer.weight.grad.item() == 1 + 2.0**-12
 
 
+@pytest.mark.parametrize("computing", [torch.bfloat16, torch.float32])
+def test_gradients_of_weights_stored_in_bf16_add_up_in_float32_too(computing):
+    """bf16 cannot hold 1 + 2^-9: one after the other, the small numbers would be lost."""
+    layer = torch.nn.Linear(1, 1, bias=False, dtype=torch.bfloat16)
+    halves = HalfCopies(layer, computing, torch.device("cpu"))
+    for _ in range(2):  # nothing is left of the first mini-batch
+        layer.weight.grad = None
+        with halves:
+            for value in (1.0, *[2.0**-9] * 4):
+                layer(torch.full((1, 1), value, dtype=computing)).sum().backward()
+                halves.collect_gradients()
+        assert layer.weight.dtype == layer.weight.grad.dtype == torch.bfloat16
+        assert layer.weight.grad.item() == 1 + 2.0**-7
+
+
+def test_weights_stored_in_bf16_hold_no_float32_gradient_of_one_micro_batch():
+    layer = torch.nn.Linear(8, 8, bias=False, dtype=torch.bfloat16)
+    halves = HalfCopies(layer, torch.bfloat16, torch.device("cpu"))
+    with halves:
+        layer(torch.ones(1, 8, dtype=torch.bfloat16)).sum().backward()
+        made = layer.weight.grad.data_ptr()
+        halves.collect_gradients()
+    assert layer.weight.grad.data_ptr() == made
+
+
+def test_a_step_of_weights_stored_in_bf16_has_the_sum_of_its_micro_batches(tmp_path):
+    """32 of them; added up in bf16 they would miss it by far more than the one rounding at the end."""
+    batch = make_batch(tuple(range(4, 20)) * 2)
+    engine = make_engine(write_model(tmp_path), fsdp=STORED, micro=MicroBatching(sequences=1))
+    gradients: list[dict[str, torch.Tensor]] = []
+    engine.optimizers[0].step = lambda: gradients.append({n: p.grad for n, p in engine.model.named_parameters()})
+    for share in (batch, *(batch.select([index]) for index in range(batch.S))):
+        engine.step(share, NllEntropy(), totals(batch))
+    whole, *parts = gradients
+    for name, grad in whole.items():
+        assert torch.equal(grad, sum(part[name].float() for part in parts).bfloat16())
+
+
 def test_an_error_on_the_way_leaves_the_parameters(tmp_path):
     engine = make_engine(write_model(tmp_path), fsdp=BF16)
     before = weights(engine)
@@ -66,7 +105,7 @@ def test_an_error_on_the_way_leaves_the_parameters(tmp_path):
     assert engine.step(make_batch(), NllEntropy(), totals(make_batch()))["actor/grad_norm"] > 0
 
 
-@pytest.mark.parametrize("fsdp", [BF16, FsdpConfig()], ids=["copies", "float32"])
+@pytest.mark.parametrize("fsdp", [BF16, FsdpConfig(), STORED], ids=["copies", "float32", "stored"])
 def test_gradients_of_a_step_that_failed_are_forgotten(tmp_path, fsdp):
     folder, one_each = write_model(tmp_path), MicroBatching(sequences=1)
     failed, fresh = (make_engine(folder, fsdp=fsdp, micro=one_each) for _ in range(2))

@@ -35,7 +35,8 @@ class OptimConfig:
 @dataclass
 class FsdpConfig:
     model_dtype: Literal["float32", "bfloat16"] = "float32"
-    """dtype of the stored (master) parameters and optimizer state."""
+    """dtype of the stored (master) parameters and optimizer state, and of the gradient of a whole mini-batch. The
+    gradients of its micro-batches add up in float32; with reduce_gradients=each, shards in this dtype."""
     dtype: Literal["float32", "bfloat16"] | None = None
     """dtype of forward and backward; null: bfloat16 on a GPU, float32 on the CPU."""
     fsdp_size: int = -1

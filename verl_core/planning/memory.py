@@ -246,16 +246,17 @@ def update(role: Role, stage: Stage) -> Components:
         logits=logits(role, stage, role.update, backward=True),
         communication=communication(role, stage, role.update, backward=True),
     )
-    return replace(used, gradients=_beside_copies(role, used)) if role.copies else used
+    return replace(used, gradients=_apart(role, used)) if role.gradients_apart else used
 
 
-def _beside_copies(role: Role, used: Components) -> float:
-    """Gradients of a rank that computes on copies, at the moment when most is allocated: as a backward pass begins, or
-    when it has ended, activations are gone, and the copies' gradients are added to the parameters'."""
+def _apart(role: Role, used: Components) -> float:
+    """Gradients of a rank whose sums are other tensors, when most is allocated: as a backward pass begins, or when it
+    has ended, activations are gone, and a micro-batch's gradients are added to the sums. The gradients of one
+    micro-batch alone are the parameters' own, or copied to them from copies'."""
     passing = used.activations + used.logits
-    before = used.gradients if role.update.count > 1 else 0.0
-    after = used.gradients + role.compute * role.trained - passing
-    return max(before, after)
+    sums = used.gradients if role.update.count > 1 else 0.0
+    given = sums or (role.stored * role.trained if role.copies else 0.0)
+    return max(sums, given + role.compute * role.trained - passing)
 
 
 def forward(role: Role, stage: Stage, micro: Micro) -> Components:

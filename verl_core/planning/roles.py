@@ -148,6 +148,12 @@ class Role:
         return self.compute * (self.trained if self.adapter else self.params)
 
     @property
+    def gradients_apart(self) -> bool:
+        """Whether one rank adds a micro-batch's gradients to sums that are other tensors: its float32 gradients are
+        those of copies, or its parameters are no float32."""
+        return self.mesh.ranks == 1 and not self.mesh.megatron and min(self.compute, self.stored) < 4
+
+    @property
     def reference_head(self) -> int:
         """Bytes of the reference's output layer beside the role's own."""
         return self.compute * self.shape.vocab * self.shape.hidden if self.full_kl else 0

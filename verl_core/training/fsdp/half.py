@@ -1,4 +1,5 @@
-"""One rank's mixed precision: half-precision copies that stand in for float32 parameters while the network computes.
+"""One rank's mixed precision: half-precision copies that stand in for float32 parameters while the network computes,
+and gradients in float32.
 
 FSDP2 does the same for shards, but its hooks around every layer take the host longer than a small model's kernels take
 the GPU.
@@ -11,6 +12,8 @@ from types import TracebackType
 import torch
 from torch import Tensor, nn
 
+from verl_core.training.fsdp.gradients import GradientSums
+
 
 class HalfCopies:
     """Between entering and leaving, the network's modules hold copies in `dtype` of those parameters that are stored in
@@ -21,12 +24,13 @@ class HalfCopies:
         self.copies: list[Tensor] = [
             nn.Parameter(torch.empty(p.shape, dtype=dtype, device=device), p.requires_grad) for p in self.masters
         ]
-        both = {id(m): (m, c) for m, c in zip(self.masters, self.copies, strict=True)}
+        stand_in = {id(m): c for m, c in zip(self.masters, self.copies, strict=True)}
+        self.gradients = GradientSums((p, stand_in.get(id(p), p)) for p in network.parameters())
         self.places = [
-            (module, name, *both[id(p)])
+            (module, name, p, stand_in[id(p)])
             for module in network.modules()
             for name, p in module._parameters.items()
-            if p is not None and id(p) in both
+            if p is not None and id(p) in stand_in
         ]
         self._free()
 
@@ -49,35 +53,16 @@ class HalfCopies:
         for copy in self.copies:  # after an error there may be some
             copy.grad = None
         self._free()
+        try:
+            if error is None:
+                self.gradients.finish()
+        finally:
+            self.gradients.forget()
 
     def collect_gradients(self) -> None:
-        """Adds the copies' gradients, of one micro-batch, to the parameters' own."""
-        for first in (False, True):
-            pairs = [
-                (master, copy)
-                for master, copy in zip(self.masters, self.copies, strict=True)
-                if copy.grad is not None and (master.grad is None) == first
-            ]
-            for master, _ in pairs if first else ():
-                master.grad = torch.empty_like(master)
-            if pairs:
-                _add([m.grad for m, _ in pairs], [c.grad for _, c in pairs], first)  # type: ignore[misc]
-            for _, copy in pairs:
-                copy.grad = None
+        """Takes the gradients of one micro-batch; on leaving, parameters have their sum."""
+        self.gradients.add()
 
     def _free(self) -> None:
         for copy in self.copies:
             copy.untyped_storage().resize_(0)
-
-
-def _add(sums: list[Tensor], parts: list[Tensor], first: bool) -> None:
-    if all(s.is_cuda and s.dtype == torch.float32 and s.is_contiguous() for s in sums):
-        from verl_core.training.fsdp import accumulate_triton
-
-        plain = torch.contiguous_format
-        parts = [part if accumulate_triton.takes(part) else part.clone(memory_format=plain) for part in parts]
-        accumulate_triton.add(sums, parts, first)
-    elif first:
-        torch._foreach_copy_(sums, parts)
-    else:
-        torch._foreach_add_(sums, parts)
