@@ -19,8 +19,14 @@ import pytest
             "data.max_prompt_length=64 + data.max_response_length=1000: 1064 tokens, but the model takes 512",
             "lower data.max_prompt_length, data.max_response_length or rollout.max_model_len",
         ),
+        (
+            ["rollout.engine=vllm", "rollout.max_model_len=5000"],
+            1,
+            "rollout.max_model_len=5000 tokens, but the model takes 512",
+            "lower data.max_prompt_length, data.max_response_length or rollout.max_model_len",
+        ),
     ],
-    ids=["an engine that the environment lacks", "heads that do not divide", "longer than the model"],
+    ids=["an engine that the environment lacks", "heads that do not divide", "longer than the model", "room beyond it"],
 )
 def test_it_is_refused_before_a_run_begins(rlx, tmp_path, words, code, said, hint):
     done = rlx("train", "smoke", *words)

@@ -179,6 +179,8 @@ def test_what_is_wrong_is_said_before_an_answer_is_made(job, tmp_path: Path, mon
     monkeypatch.setattr("verl_core.controller.validate.Validator.answer", lambda *_: asyncio.sleep(60))
     with pytest.raises(UserError, match="nobody/knows"):
         job("--data", str(tmp_path / "unknown.jsonl"))
+    with pytest.raises(UserError, match="1064 tokens, but the model takes 512"):
+        job("data.max_response_length=1000")
     half = tmp_path / "run" / "checkpoints" / "global_step_3"
     (half / "actor" / "weights").mkdir(parents=True)
     with pytest.raises(UserError, match=r"global_step_3.*did not finish"):

@@ -170,12 +170,12 @@ def test_an_engine_killed_in_a_transfer_is_an_error_at_once(kind, tmp_path):
 def test_an_engine_that_hangs_is_an_error_in_bounded_time(kind, tmp_path):
     with child() as engine:
         engine.call("set_fault", "sleep").result()
-        push = sender(kind, [engine], tmp_path, timeout_s=2.0)
+        push = sender(kind, [engine], tmp_path, timeout_s=5.0)  # the engine's process has imports before it
         push.send(Weights(TWO), 1)
         start = time.monotonic()
         with pytest.raises(RunError):
             push.send(Weights(TWO), 2)
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 30  # it sleeps for 60
 
 
 class Broken(Weights):

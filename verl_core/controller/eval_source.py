@@ -22,6 +22,7 @@ from verl_core.controller.sources import val_sampling
 from verl_core.data.dataset import PromptDataset, PromptRow
 from verl_core.models.adapter_folder import is_adapter
 from verl_core.models.pretrained import resolve
+from verl_core.planning.plan import refuse_sizes
 from verl_core.rewards.models.judge import instruction_of
 
 _EVALUATED = ("actor/",)
@@ -75,9 +76,10 @@ def find(source: str, config: RlxConfig, seed: int) -> Candidate:
     """The candidate named by a Hugging Face folder, a hub name, a run (its newest whole checkpoint) or a checkpoint.
 
     `config` is an effective configuration. Raises UserError for what is not there, not whole or without prompts, and
-    EnvError when the hub cannot be reached.
+    where answers may be longer than the model takes; EnvError when the hub cannot be reached.
     """
     folder, checkpoint, model = _locate(source, config.model)
+    refuse_sizes(replace(config, model=replace(model, path=folder)))
     config = replace(config, model=model)
     generation = Generation(config, folder, blank=checkpoint is not None)
     dataset = generation.val_prompts()

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from verl_core.config.effective import settled, uses_rollout
 from verl_core.config.schema import ActorConfig, CriticConfig, FsdpConfig, RlxConfig
 from verl_core.planning.roles import has_own_reference
-from verl_core.planning.shapes import ModelShape
+from verl_core.planning.shapes import MATRICES, ModelShape
 
 VOCABULARY_STEP = 64
 """Rollout engines fill the vocabulary up to a multiple of this before they cut it (vLLM's default)."""
@@ -16,7 +16,7 @@ def divisions(c: RlxConfig, shapes: Mapping[str, ModelShape]) -> list[str]:
     """Every fault of an effective configuration, each with its key and numbers."""
     found = meshes(c, shapes)
     found += lengths(c, shapes["actor"])
-    found += _adapter(c, shapes["actor"])
+    found += targets(c, shapes["actor"])
     return found
 
 
@@ -146,20 +146,27 @@ def _rollout(c: RlxConfig, shape: ModelShape) -> Iterator[str]:
 
 
 def lengths(c: RlxConfig, shape: ModelShape) -> Iterator[str]:
-    """Of sequences that are longer than the model takes."""
+    """Of sequences that are longer than the model takes. vLLM and SGLang take no length that could not occur."""
     longest = c.data.max_prompt_length + c.data.max_response_length
-    if uses_rollout(c):
-        longest = min(longest, settled(c.rollout.max_model_len))
-    if shape.max_positions and longest > shape.max_positions:
+    most = settled(c.rollout.max_model_len) if uses_rollout(c) else longest
+    if not shape.max_positions:
+        return
+    if min(longest, most) > shape.max_positions:
         yield (
             f"data.max_prompt_length={c.data.max_prompt_length} + data.max_response_length="
-            f"{c.data.max_response_length}: {longest} tokens, but the model takes {shape.max_positions}"
+            f"{c.data.max_response_length}: {min(longest, most)} tokens, but the model takes {shape.max_positions}"
         )
+    elif most > shape.max_positions and c.rollout.engine != "hf":
+        yield f"rollout.max_model_len={most} tokens, but the model takes {shape.max_positions}"
 
 
-def _adapter(c: RlxConfig, shape: ModelShape) -> Iterator[str]:
-    if c.model.lora_rank and not shape.lora_params(c.model.lora_rank, c.model.target_modules):
-        yield (
-            f"model.target_modules={c.model.target_modules}: no such matrix; expected all-linear, or some of q_proj, "
-            "k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj"
-        )
+def targets(c: RlxConfig, shape: ModelShape) -> Iterator[str]:
+    """Of an adapter's targets that no matrix answers to. A mixture may have more matrices than are known here: of it
+    only where nothing would be adapted."""
+    if not c.model.lora_rank:
+        return
+    named = c.model.target_modules
+    for target in [named] if isinstance(named, str) else named:
+        adapts = shape.lora_params(c.model.lora_rank, target)
+        if not adapts and (not shape.experts or not shape.lora_params(c.model.lora_rank, named)):
+            yield f"model.target_modules: no layer has a matrix named {target!r}; there are {', '.join(MATRICES)}"
