@@ -80,9 +80,10 @@ def test_the_adapter_of_supervised_training_says_what_was_trained(train_here, sm
     assert not torch.equal(adapted, logits(AutoModelForCausalLM.from_pretrained(warm_model)))
 
 
-def test_a_target_that_no_module_answers_to_is_refused_before_the_first_step(rlx, small, tmp_path: Path):
+def test_a_target_that_no_module_answers_to_is_refused_before_the_warm_up(rlx, small, tmp_path: Path):
     done = rlx(*small("smoke", steps=1, model__target_modules="[q_proj, qq_proj]", **LORA))
     assert done.returncode == 1 and "'qq_proj'" in done.stderr and "q_proj, k_proj, v_proj" in done.stderr
+    assert "hint: model.target_modules=all-linear" in done.stderr and "warm-up" not in done.stderr + done.stdout
     assert not run_dir_of(tmp_path).exists()
 
 

@@ -98,7 +98,9 @@ FAULTS = {
     "data.max_response_length=200000 actor.ppo_max_token_len_per_gpu=300000": "201024 tokens, but the model takes",
     "cluster.pools.side.gpus=3 cluster.pools.main.gpus=8 cluster.n_gpus_per_node=1 ref.pool=side "
     "actor.fsdp_config.fsdp_size=4": "fsdp_size = 4 does not divide the 3 ranks of ref.pool 'side'",
-    "model.lora_rank=8 model.target_modules=[lm_head]": "no such matrix",
+    "model.lora_rank=8 model.target_modules=[lm_head]": "no layer has a matrix named 'lm_head'",
+    "model.lora_rank=8 model.target_modules=[q_proj,layers.0.mlp.up,mlp.up_proj]": "no layer has a matrix named "
+    "'layers.0.mlp.up'",
     "actor.fsdp_config.tensor_parallel_size=8": "does not divide the model's 4 key-value heads",
     "actor.fsdp_config.expert_parallel_size=8": "expert_parallel_size=8: the model has no experts; set it to 1",
 }

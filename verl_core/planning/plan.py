@@ -8,7 +8,7 @@ from verl_core.config.model_roles import BUILTIN, REWARD_MODEL_PATH, SCORING, sc
 from verl_core.config.schema import RlxConfig
 from verl_core.planning import gpus
 from verl_core.planning.advice import advise
-from verl_core.planning.divisions import divisions, lengths, meshes
+from verl_core.planning.divisions import divisions, lengths, meshes, targets
 from verl_core.planning.estimate import estimate
 from verl_core.planning.gpus import Gpu
 from verl_core.planning.models import shape_of
@@ -18,6 +18,7 @@ from verl_core.planning.shapes import ModelShape
 __all__ = ["Plan", "gpu_for", "plan", "planned", "refuse_sizes", "shapes_of"]
 
 _CHOOSE = "choose sizes that divide; `rlx plan` with the new ones shows the mesh"
+_TARGETS = "model.target_modules=all-linear takes all of them, a list of names some"
 
 
 def plan(config: RlxConfig, gpu: Gpu) -> Plan:
@@ -34,13 +35,14 @@ def planned(config: RlxConfig, gpu: Gpu) -> Plan:
     e = effective(config)
     shapes = shapes_of(e)
     if faults := divisions(e, shapes):
-        raise UserError("\n  ".join(faults), _CHOOSE)
+        raise UserError("\n  ".join(faults), _TARGETS if faults == list(targets(e, shapes["actor"])) else _CHOOSE)
     return estimate(e, shapes, gpu)
 
 
 def refuse_sizes(config: RlxConfig) -> None:
-    """Raises UserError where ranks do not divide the sizes of a trained model or of the one that generates, and where
-    sequences may be longer than it takes, as far as its shape can be known without loading it."""
+    """Raises UserError where ranks do not divide the sizes of a trained model or of the one that generates, where
+    sequences may be longer than it takes, and where an adapter's target is none of its matrices, as far as its shape
+    can be known without loading it."""
     e = effective(config)
     try:
         shapes = shapes_of(e)
@@ -48,6 +50,8 @@ def refuse_sizes(config: RlxConfig) -> None:
         return
     if faults := meshes(e, shapes):
         raise UserError("\n  ".join(faults), _CHOOSE)
+    if faults := list(targets(e, shapes["actor"])):
+        raise UserError("\n  ".join(faults), _TARGETS)
     for fault in lengths(e, shapes["actor"]):
         raise UserError(fault, "lower data.max_prompt_length, data.max_response_length or rollout.max_model_len")
 

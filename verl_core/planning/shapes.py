@@ -20,6 +20,9 @@ FAMILIES: dict[str, dict[str, bool]] = {
     "gemma3_text": {"sandwich_norms": True, "qk_norm": True},
 }
 
+MATRICES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+"""What all of them call the matrices of a layer, routed experts aside."""
+
 LARGEST, MOST_LAYERS = 10**9, 10_000
 """What a size of a model can be: far above all there are, and low enough to be counted through at once."""
 
