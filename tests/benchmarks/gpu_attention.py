@@ -25,7 +25,7 @@ def measure(heads: int, D: int) -> dict:
     new = lambda h: torch.randn(N, h, D, device="cuda", dtype=torch.bfloat16, requires_grad=True)  # noqa: E731
     q, k, v, weight = new(heads), new(KEY_HEADS), new(KEY_HEADS), new(heads).detach()
     packing = Packing((T,) * S, torch.device("cuda"))
-    cu, longest = packing.cu_B1, packing.longest
+    cu, longest, limit = packing.cu_B1, packing.longest, packing.limit
     document = torch.arange(N, device="cuda") // T
     sees = create_block_mask(
         lambda b, h, i, j: (i >= j) & (document[i] == document[j]), None, None, N, N, device="cuda"
@@ -37,7 +37,7 @@ def measure(heads: int, D: int) -> dict:
         return flex(*rows, block_mask=sees, enable_gqa=True)[0].transpose(0, 1)
 
     sides = {
-        "cudnn": lambda: cudnn_ragged.attention(q, k, v, cu, cu, longest, longest, D**-0.5, 0),
+        "cudnn": lambda: cudnn_ragged.attention(q, k, v, cu, cu, limit, limit, D**-0.5, 0),
         "varlen": lambda: varlen_attn(q, k, v, cu, cu, longest, longest, window_size=(-1, 0)),
         "flex": by_flex,
     }

@@ -43,7 +43,7 @@ def test_ragged_attention_against_float32(heads, kv_heads, D, window, lengths):
     q, k, v, weight = new(heads), new(kv_heads), new(kv_heads), new(heads).detach()
     packing = Packing(lengths, CUDA)
     out = cudnn_ragged.attention(
-        q, k, v, packing.cu_B1, packing.cu_B1, packing.longest, packing.longest, D**-0.5, window
+        q, k, v, packing.cu_B1, packing.cu_B1, packing.limit, packing.limit, D**-0.5, window
     )
     grads = torch.autograd.grad((out * weight).sum(), (q, k, v))
     want = reference(q, k, v, lengths, window)
@@ -56,8 +56,8 @@ def test_both_kernels_agree_under_compile():
     lengths = (200, 31, 500)
     packing = Packing(lengths, CUDA)
     q, k, v = (torch.randn(sum(lengths), h, 64, device=CUDA, dtype=torch.bfloat16) for h in (8, 2, 2))
-    cu, longest = packing.cu_B1, packing.longest
-    ours = torch.compile(lambda: cudnn_ragged.attention(q, k, v, cu, cu, longest, longest, 0.125, 0), fullgraph=True)()
+    cu, longest, limit = packing.cu_B1, packing.longest, packing.limit
+    ours = torch.compile(lambda: cudnn_ragged.attention(q, k, v, cu, cu, limit, limit, 0.125, 0), fullgraph=True)()
     assert far(ours, varlen_attn(q, k, v, cu, cu, longest, longest, window_size=(-1, 0))) < 5e-3
 
 

@@ -3,15 +3,18 @@
 import pytest
 import torch
 from torch._dynamo.testing import EagerAndRecordGraphs
-from training_tiny import NllEntropy, make_batch, make_engine, totals, weights, write_model
+from training_tiny import VOCAB, NllEntropy, make_batch, make_engine, totals, weights, write_model
 
+from tests.support.ragged_cpu import ragged_kernel_on_the_cpu
 from verl_core.algorithms.loss import Need
+from verl_core.batch import Batch
 from verl_core.config.schema import FsdpConfig
 from verl_core.training.fsdp.packed_input import PackedInput
 from verl_core.training.fsdp.shard import decoder_layers
 from verl_core.training.protocol import MicroBatching
 
 CPU = torch.device("cpu")
+LOGP = frozenset({Need.LOGP})
 
 
 @pytest.mark.parametrize("granularity", ["full", "selective"])
@@ -49,6 +52,48 @@ def test_rows_of_a_pass_are_laid_out_alike(tmp_path):
     rows = [x for _, x in engine._inputs(make_batch((200, *[12] * 20)), None)]
     assert len({x.packing.S for x in rows}) > 1
     assert {(len(x.packing.cu_B1), x.packing.longest) for x in rows} == {(17, 256)}
+
+
+KINDS = [
+    pytest.param({}, False, id="plain"),
+    pytest.param({"lora_rank": 2}, False, id="adapter", marks=pytest.mark.slow),
+    pytest.param({}, True, id="shared", marks=pytest.mark.slow),
+]
+
+
+@pytest.mark.parametrize(("model", "share"), KINDS)
+def test_later_passes_compile_nothing(tmp_path, monkeypatch, model, share):
+    """Whatever their rows' lengths, and how many sequences of which lengths are in them."""
+
+    def passes(engine, *lengths):
+        group_S = torch.arange(len(lengths)) // 2 if share else torch.arange(len(lengths))
+        batch = make_batch(lengths)
+        batch = Batch(batch.length_S, group_S, {**batch.columns, "ids_N": batch.position_N % VOCAB})
+        with engine.use("ref"):
+            engine.forward(batch, LOGP)
+        return engine.forward(batch, LOGP)[Need.LOGP], engine.step(batch, NllEntropy(), totals(batch))
+
+    settings = {"micro": MicroBatching(tokens=64), "model": model, "share_prompt": share}
+    folder = write_model(tmp_path, max_position_embeddings=256)
+    plain = make_engine(folder, **settings)
+    with ragged_kernel_on_the_cpu(monkeypatch):
+        engine = make_engine(folder, **settings, fsdp=FsdpConfig(use_torch_compile=True))
+        for layer in decoder_layers(engine.network):
+            layer.compile(dynamic=False, backend="aot_eager")
+        for each in (plain, engine):
+            each.snapshot("ref")
+        torch._dynamo.reset()
+        counters = torch._dynamo.utils.counters["stats"]
+        seen = []
+        for lengths in ((9, 9, 12, 12), (64, 60, *[3] * 40), (4, 4), (30, 30, 40, 5), (17, 19)):
+            got = passes(engine, *lengths)
+            seen.append(counters["unique_graphs"])
+    assert seen[0] > 0 and seen == [seen[0]] * len(seen)
+    monkeypatch.undo()
+    for lengths in ((9, 9, 12, 12), (64, 60, *[3] * 40), (4, 4), (30, 30, 40, 5), (17, 19)):
+        want = passes(plain, *lengths)
+    torch.testing.assert_close(got[0], want[0], rtol=1e-4, atol=1e-4)
+    assert got[1] == pytest.approx(want[1], rel=1e-4)
 
 
 @pytest.mark.slow  # torch.compile calls a C++ compiler here: about a minute

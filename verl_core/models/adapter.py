@@ -52,7 +52,7 @@ class Adapter:
         self.layers = {name: m for name, m in model.named_modules() if isinstance(m, LoraLayer)}
         assert list(self.layers) == chosen
         self.scale = settings.lora_alpha / settings.lora_rank
-        self.model = model
+        self.model, self.active = model, True
         for parameter in self.trained().values():
             parameter.data = parameter.data.to(dtype)
         if settings.lora_adapter_path is not None:
@@ -84,11 +84,13 @@ class Adapter:
     def off(self) -> Iterator[None]:
         """Within the context the model is its base."""
         # Not by peft's enable_adapters: it changes requires_grad, which FSDP2 reads once, at the first forward.
+        self.active = False
         for layer in self.layers.values():
             layer._disable_adapters = True
         try:
             yield
         finally:
+            self.active = True
             for layer in self.layers.values():
                 layer._disable_adapters = False
 

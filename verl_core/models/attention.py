@@ -65,11 +65,13 @@ def packed_attention(
 def _kernel(q: Tensor, k: Tensor, v: Tensor, packing: Packing, scaling: float | None, window: int | None) -> Tensor:
     """Where a sequence has more keys than queries, its last query stands at its last key."""
     k, v, D = packing.keys(k), packing.keys(v), q.shape[-1]
-    ragged = (q, k, v, packing.cu_B1, packing.key_cu_B1, packing.longest, packing.longest_keys)
+    ragged = (q, k, v, packing.cu_B1, packing.key_cu_B1)
     if packing.cudnn and D <= cudnn_ragged.HEAD_DIM and D % 8 == 0:
-        return cudnn_ragged.attention(*ragged, D**-0.5 if scaling is None else scaling, window or 0)
+        scale = D**-0.5 if scaling is None else scaling
+        return cudnn_ragged.attention(*ragged, packing.limit, packing.key_limit, scale, window or 0)
     sees = (-1 if window is None else window - 1, 0)
-    return cast(Tensor, varlen_attn(*ragged, scale=scaling, window_size=sees))
+    longest = packing.longest, packing.longest_keys
+    return cast(Tensor, varlen_attn(*ragged, *longest, scale=scaling, window_size=sees))
 
 
 def _has_kernel(query: Tensor, value: Tensor) -> bool:

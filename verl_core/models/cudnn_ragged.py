@@ -30,18 +30,20 @@ def usable(device: torch.device) -> bool:
 
 
 def attention(
-    q: Tensor, k: Tensor, v: Tensor, cu_B1: Tensor, key_cu_B1: Tensor, longest: int, longest_keys: int, scale: float,
-    window: int,
+    q: Tensor, k: Tensor, v: Tensor, cu_B1: Tensor, key_cu_B1: Tensor, limit: Tensor, key_limit: Tensor,
+    scale: float, window: int,
 ) -> Tensor:  # fmt: skip
     """Causal attention within each sequence of a packed row. q [N, H, D]; k, v [M, K, D]; bf16 or fp16, D <= 128.
 
     cu_B1, key_cu_B1: offsets of the sequences in q and in k and v, int32; sequences of no token may stand at the end.
     They are one tensor where a sequence has as many keys as queries; else its last query stands at its last key.
-    longest, longest_keys: at least the longest ones. window: a token sees itself and window-1 before it; 0: all.
+    limit, key_limit: at least the longest ones, integers in host memory (as tensors, which compiled layers do not
+    take for constants: another number would be compiled anew). window: a token sees itself and window-1 before it; 0:
+    all.
     Returns [N, H, D]. Gradients of keys behind the last sequence are undefined.
     """
     out_NHD: Tensor = torch.ops.rlx.ragged_attention(
-        q, k, v, cu_B1, key_cu_B1, longest, longest_keys, scale, window
+        q, k, v, cu_B1, key_cu_B1, limit, key_limit, scale, window
     )[0]  # fmt: skip
     return out_NHD
 
@@ -67,15 +69,15 @@ class Shape:
 
     @classmethod
     def of(
-        cls, q: Tensor, k: Tensor, cu_B1: Tensor, key_cu_B1: Tensor, longest: int, longest_keys: int, scale: float,
-        window: int,
+        cls, q: Tensor, k: Tensor, cu_B1: Tensor, key_cu_B1: Tensor, limit: Tensor, key_limit: Tensor,
+        scale: float, window: int,
     ) -> Shape:  # fmt: skip
         deterministic = torch.are_deterministic_algorithms_enabled()
         aligned = cu_B1.data_ptr() == key_cu_B1.data_ptr()
         _, heads, D = q.shape
         return cls(
-            q.device, q.dtype, len(cu_B1) - 1, longest, longest_keys, aligned, heads, k.shape[1], D, scale, window,
-            deterministic,
+            q.device, q.dtype, len(cu_B1) - 1, int(limit), int(key_limit), aligned, heads, k.shape[1], D, scale,
+            window, deterministic,
         )  # fmt: skip
 
 
@@ -212,40 +214,40 @@ def _backward_plan(shape: Shape, tokens: int, keys: int) -> Plan:
 # defined by their schemas: torch's custom_op, which reads them off the function, takes longer in every call
 torch.library.define(
     "rlx::ragged_attention",
-    "(Tensor q, Tensor k, Tensor v, Tensor cu, Tensor key_cu, int longest, int longest_keys, float scale, int window)"
-    " -> (Tensor, Tensor)",
+    "(Tensor q, Tensor k, Tensor v, Tensor cu, Tensor key_cu, Tensor limit, Tensor key_limit, float scale,"
+    " int window) -> (Tensor, Tensor)",
 )
 torch.library.define(
     "rlx::ragged_attention_backward",
-    "(Tensor d_out, Tensor q, Tensor k, Tensor v, Tensor out, Tensor stats, Tensor cu, Tensor key_cu, int longest,"
-    " int longest_keys, float scale, int window) -> (Tensor, Tensor, Tensor)",
+    "(Tensor d_out, Tensor q, Tensor k, Tensor v, Tensor out, Tensor stats, Tensor cu, Tensor key_cu, Tensor limit,"
+    " Tensor key_limit, float scale, int window) -> (Tensor, Tensor, Tensor)",
 )
 
 
 @torch.library.impl("rlx::ragged_attention", "CUDA")
 def _forward(
-    q: Tensor, k: Tensor, v: Tensor, cu_B1: Tensor, key_cu_B1: Tensor, longest: int, longest_keys: int, scale: float,
-    window: int,
+    q: Tensor, k: Tensor, v: Tensor, cu_B1: Tensor, key_cu_B1: Tensor, limit: Tensor, key_limit: Tensor,
+    scale: float, window: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
-    shape = Shape.of(q, k, cu_B1, key_cu_B1, longest, longest_keys, scale, window)
+    shape = Shape.of(q, k, cu_B1, key_cu_B1, limit, key_limit, scale, window)
     out, stats = torch.empty_like(q), q.new_empty(*q.shape[:2], 1, dtype=torch.float32)
     _forward_plan(shape).run(shape, [q, k, v, out, stats], cu_B1, key_cu_B1)
     return out, stats
 
 
 @torch.library.register_fake("rlx::ragged_attention")
-def _(q, k, v, cu_B1, key_cu_B1, longest, longest_keys, scale, window):  # type: ignore[no-untyped-def]
+def _(q, k, v, cu_B1, key_cu_B1, limit, key_limit, scale, window):  # type: ignore[no-untyped-def]
     return q.new_empty(q.shape), q.new_empty(*q.shape[:2], 1, dtype=torch.float32)
 
 
 @torch.library.impl("rlx::ragged_attention_backward", "CUDA")
 def _backward(
     d_out: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, stats: Tensor, cu_B1: Tensor, key_cu_B1: Tensor,
-    longest: int, longest_keys: int, scale: float, window: int,
+    limit: Tensor, key_limit: Tensor, scale: float, window: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     q, k, v, d_out = q.contiguous(), k.contiguous(), v.contiguous(), d_out.contiguous()
-    shape = Shape.of(q, k, cu_B1, key_cu_B1, longest, longest_keys, scale, window)
+    shape = Shape.of(q, k, cu_B1, key_cu_B1, limit, key_limit, scale, window)
     d_q, d_k, d_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
     tokens, keys = (1 << (len(x) - 1).bit_length() for x in (q, k))  # powers of two: few plans
     _backward_plan(shape, tokens, keys).run(shape, [q, k, v, out, d_out, stats, d_q, d_k, d_v], cu_B1, key_cu_B1)
@@ -253,19 +255,19 @@ def _backward(
 
 
 @torch.library.register_fake("rlx::ragged_attention_backward")
-def _(d_out, q, k, v, out, stats, cu_B1, key_cu_B1, longest, longest_keys, scale, window):  # type: ignore[no-untyped-def]
+def _(d_out, q, k, v, out, stats, cu_B1, key_cu_B1, limit, key_limit, scale, window):  # type: ignore[no-untyped-def]
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
 def _save(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
-    q, k, v, cu_B1, key_cu_B1, *rest = inputs
-    ctx.save_for_backward(q, k, v, *output, cu_B1, key_cu_B1)
-    ctx.rest = rest
+    q, k, v, *places, scale, window = inputs
+    ctx.save_for_backward(q, k, v, *output, *places)
+    ctx.rest = scale, window
 
 
 def _gradient(ctx: Any, d_out: Tensor, _: Tensor) -> tuple:
-    q, k, v, out, stats, *cu = ctx.saved_tensors
-    grads = torch.ops.rlx.ragged_attention_backward(d_out, q, k, v, out, stats, *cu, *ctx.rest)
+    q, k, v, out, stats, *places = ctx.saved_tensors
+    grads = torch.ops.rlx.ragged_attention_backward(d_out, q, k, v, out, stats, *places, *ctx.rest)
     return *grads, *(None,) * 6
 
 

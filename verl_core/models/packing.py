@@ -81,10 +81,11 @@ class Packing(Padding):
     dataclass apart and make it anew for every layer.)
 
     cu_B1: offsets of the sequences and, at the end, of empty ones, int32 on the device; longest: not less than the
-    longest sequence. What kernels read is rounded up to powers of two, so that compiled layers and kernels' plans see
-    few different shapes; `least` raises it further, to the sequences and the longest one of other rows. cudnn: whether
-    cuDNN's kernel is there. split: this rank's part where ranks split the row. key_cu_B1, longest_keys: the same of the
-    keys that the sequences see, as `keys` lays them out.
+    longest sequence; limit: the same as a tensor in host memory, of which compiled layers make no constant. What
+    kernels read is rounded up to powers of two, so that their plans see few different shapes; `least` raises it
+    further, to the sequences and the longest one of other rows. cudnn: whether cuDNN's kernel is there. split: this
+    rank's part where ranks split the row. key_cu_B1, longest_keys, key_limit: the same of the keys that the sequences
+    see, as `keys` lays them out.
     """
 
     def __init__(
@@ -96,18 +97,19 @@ class Packing(Padding):
     ):
         super().__init__(length_S, device)
         self.split, self._least = split, least
-        self.cu_B1, self.longest = self._offsets(length_S)
-        self.key_cu_B1, self.longest_keys = self.cu_B1, self.longest
+        self.cu_B1, self.longest, self.limit = self._offsets(length_S)
+        self.key_cu_B1, self.longest_keys, self.key_limit = self.cu_B1, self.longest, self.limit
         self.cudnn = cudnn_ragged.usable(device)
         flash3.activate(device)
         self.block_masks: dict[int | None, Any] = {}  # of `flex`, by window
 
-    def _offsets(self, length_S: tuple[int, ...]) -> tuple[Tensor, int]:
+    def _offsets(self, length_S: tuple[int, ...]) -> tuple[Tensor, int, Tensor]:
         least_S, least_T = self._least
         count = max(8, power_of_two(max(self.S, least_S)))
         lengths = torch.tensor(length_S + (0,) * (count - self.S), dtype=torch.int32)
         offsets = F.pad(lengths.cumsum(0, dtype=torch.int32), (1, 0))
-        return sent(offsets, self.device), max(128, power_of_two(max(*length_S, least_T)))
+        longest = max(128, power_of_two(max(*length_S, least_T)))
+        return sent(offsets, self.device), longest, torch.tensor(longest)
 
     def keys(self, x_NKD: Tensor) -> Tensor:
         """Keys or values of the row as the ragged kernels read them."""

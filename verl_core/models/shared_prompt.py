@@ -39,7 +39,7 @@ class SharedPacking(Packing):
         self.prompt_length, self.answer_length, self.prompt_of = prompt_length, answer_length, prompt_of
         self.before = tuple(prompt_length[p] if p >= 0 else 0 for p in prompt_of)
         answer_keys = (b + n for b, n in zip(self.before, answer_length, strict=True))
-        self.key_cu_B1, self.longest_keys = self._offsets((*prompt_length, *answer_keys))
+        self.key_cu_B1, self.longest_keys, self.key_limit = self._offsets((*prompt_length, *answer_keys))
         self.row_of_key_M = sent(self._rows_of_keys(), device)
         self.prompts, self.answers = Padding(prompt_length, device), Padding(answer_length, device)
 

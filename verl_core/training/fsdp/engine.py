@@ -17,7 +17,6 @@ from torch.optim import Optimizer
 
 from verl_core.algorithms.loss import Loss, Metric, Need, Totals, keeps_groups
 from verl_core.batch import Batch
-from verl_core.batch.shared_prompt import row_tokens, shared_S
 from verl_core.config.schema import ActorConfig, CriticConfig, ModelConfig, OptimConfig
 from verl_core.models.adapter import Adapter, base_name
 from verl_core.models.joint import join_projections
@@ -30,13 +29,14 @@ from verl_core.platforms.profiling import part
 from verl_core.training.fsdp import memory, metrics
 from verl_core.training.fsdp.activation import offload_layers, recompute_layers
 from verl_core.training.fsdp.compiling import compile_layers
-from verl_core.training.fsdp.cutting import cut, with_last
+from verl_core.training.fsdp.cutting import with_last
 from verl_core.training.fsdp.half import HalfCopies
 from verl_core.training.fsdp.layout import arrange
-from verl_core.training.fsdp.network import HALF, READS, TokenNetwork, on_tokens
+from verl_core.training.fsdp.network import HALF, TokenNetwork, on_tokens
 from verl_core.training.fsdp.optim import build_optimizers, clip_and_step, needs_total_steps, set_learning_rates
-from verl_core.training.fsdp.packed_input import PackedInput, filler, segments
+from verl_core.training.fsdp.packed_input import PackedInput
 from verl_core.training.fsdp.reference import with_reference
+from verl_core.training.fsdp.rows import Rows
 from verl_core.training.fsdp.shard import fsdp_modules, full, reduces_in_backward, reshard, shard
 from verl_core.training.fsdp.state import check_names, copy_into, load_optimizers, optimizer_steps, optimizer_tensors
 from verl_core.training.protocol import EngineState, MicroBatching
@@ -76,7 +76,6 @@ class FsdpEngine:
         frozen: never trained, so stored in the type of computing.
         """
         self.role, self.platform, self.micro, self.group = role, platform, micro, group
-        self.share_prompt = share_prompt
         self.grad_clip = settings.grad_clip
         self.world = dist.get_world_size(group) if dist.is_initialized() else 1
         self.total_steps, self.per_training_step = total_steps, 1
@@ -111,6 +110,7 @@ class FsdpEngine:
         if self.compiled:
             join_projections(self.network)
             compile_layers(self.network, dynamic=micro.tokens is None)
+        self.rows = Rows(platform, self.split, group, self.compiled, share_prompt)
         if model.enable_activation_offload:
             offload_layers(self.network, platform.device)
         gathered = sum(p.numel() for p in self.network.parameters()) * self.compute_dtype.itemsize
@@ -240,49 +240,10 @@ class FsdpEngine:
         needs: frozenset[Need] = frozenset(),
         whole_groups: bool = False,
     ) -> Iterator[tuple[list[int] | None, PackedInput]]:
-        """Micro-batches as sequence indices and packed input. All ranks run equally many, since each runs
-        collectives: a rank with fewer cuts its own further, and where it has not enough sequences (or whole groups)
-        repeats one of two tokens that counts for nothing (index None)."""
+        """See `Rows.inputs`."""
         rule = micro if micro is not None and micro != MicroBatching() else self.micro
-        ranks = self.split.size if self.split and not self.split.gathers else 1
-        if self.share_prompt:
-            batch = batch.drop().add(shared_len_S=shared_S(batch))
-        whole = list(range(batch.S))
-        cuts = cut(batch, rule, ranks, whole_groups, self._most)
-        least = self._least(batch, cuts, rule)
-        for index in cuts:
-            own = filler(batch) if index is None else batch if index == whole else batch.select(index)
-            yield index, self._packed(own, rule, needs, least)
-
-    def _most(self, count: int) -> int:
-        """The largest of all ranks' counts."""
-        if self.world == 1:
-            return count
-        most = torch.tensor(count, device=self.platform.device)
-        dist.all_reduce(most, dist.ReduceOp.MAX, group=self.group)
-        return int(most)
-
-    def _packed(self, batch: Batch, rule: MicroBatching, needs: frozenset[Need], least: tuple[int, int]) -> PackedInput:
-        tokens = row_tokens(batch) if "shared_len_S" in batch else batch.N
-        columns = [READS[need] for need in needs & READS.keys()]
-        return PackedInput.of(batch, self.platform.device, self._row(tokens, rule), self.split, columns, least)
-
-    def _row(self, tokens: int, rule: MicroBatching) -> int:
-        """Length of the padded row. Compiled layers see four only, the quarters of the token budget, where there is
-        one. Ranks that split a row divide its length."""
-        quarter = max(1, rule.tokens // 4) if self.compiled and rule.tokens else 1
-        ranks = self.split.size if self.split else 1
-        step = quarter * ranks if self.split is None or not self.split.gathers else -(-quarter // ranks) * ranks
-        return -(-tokens // step) * step
-
-    def _least(self, batch: Batch, cuts: list[list[int] | None], rule: MicroBatching) -> tuple[int, int]:
-        """The most sequences of a row of these, and the longest one: what all rows are laid out for where layers are
-        compiled, so that a row with few or short ones is no shape of its own (seconds of compiling in mid-run)."""
-        if not self.compiled or "shared_len_S" in batch:
-            return 0, 0
-        rows = [batch.length_S[index].tolist() for index in cuts if index is not None]
-        found = [segments(row, self._row(sum(row), rule)) for row in rows]
-        return max((S for S, _ in found), default=0), max((longest for _, longest in found), default=0)
+        code = self.network.training, self.adapter is not None and self.adapter.active
+        return self.rows.inputs(batch, rule, needs, whole_groups, code)
 
     # --- weights --------------------------------------------------------------------------------------------------
 

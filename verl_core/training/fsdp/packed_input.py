@@ -82,11 +82,19 @@ class PackedInput:
         )
 
 
-def filler(batch: Batch) -> Batch:
-    """Two tokens with the columns of this batch, the second counted, so that every parameter takes part in the backward
-    pass."""
-    columns = {name: x.new_zeros(2, *x.shape[1:]) for name, x in batch.columns.items() if axis_of(name) == "N"}
-    return Batch(torch.tensor([2]), torch.tensor([0]), columns | {"mask_N": torch.tensor([False, True])})
+def filler(batch: Batch, row: int = 0) -> Batch:
+    """A sequence with the columns of this batch, at most `row` tokens long (0: as short as can be) and no longer than
+    the batch's; in a batch that shares prompts two that share all but their last token. Its last token is counted, so
+    that every parameter takes part in the backward pass."""
+    shares = "shared_len_S" in batch
+    longest = int(batch.length_S.max()) if batch.S else 2
+    count, length = (2, max(2, min(longest, row - 1))) if shares else (1, max(2, min(longest, row)))
+    N = count * length
+    columns = {name: x.new_zeros(N, *x.shape[1:]) for name, x in batch.columns.items() if axis_of(name) == "N"}
+    columns["mask_N"] = torch.arange(N) == N - 1
+    if shares:
+        columns["shared_len_S"] = torch.full((count,), length - 1)
+    return Batch(torch.full((count,), length), torch.zeros(count, dtype=torch.int64), columns)
 
 
 def segments(length_S: Sequence[int], row: int) -> tuple[int, int]:

@@ -1,0 +1,117 @@
+"""The rows that an engine computes a batch in: micro-batches cut, padded to few lengths, equally many on all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.distributed as dist
+
+from verl_core.algorithms.loss import Need
+from verl_core.batch import Batch
+from verl_core.batch.shared_prompt import row_tokens, shared_S
+from verl_core.models import cudnn_ragged
+from verl_core.models.ulysses import Split
+from verl_core.platforms import Platform
+from verl_core.training.fsdp.compiling import of_any_layout
+from verl_core.training.fsdp.cutting import cut
+from verl_core.training.fsdp.network import READS
+from verl_core.training.fsdp.packed_input import PackedInput, filler, segments
+from verl_core.training.protocol import MicroBatching
+
+
+class Rows:
+    """The rows of one engine.
+
+    split: where ranks divide a row's tokens. group: the ranks that compute together. compiled: whether layers are, so
+    that rows shall have few lengths. share_prompt: what the sequences of a group begin with alike stands once in a row.
+    """
+
+    def __init__(
+        self,
+        platform: Platform,
+        split: Split | None,
+        group: dist.ProcessGroup | None,
+        compiled: bool,
+        share_prompt: bool,
+    ):
+        self.platform, self.split, self.group = platform, split, group
+        self.compiled, self.share_prompt = compiled, share_prompt
+        self.world = dist.get_world_size(group) if dist.is_initialized() else 1
+        self._met: set[tuple[object, ...]] = set()
+
+    def inputs(
+        self,
+        batch: Batch,
+        rule: MicroBatching,
+        needs: frozenset[Need] = frozenset(),
+        whole_groups: bool = False,
+        code: tuple[bool, ...] = (),
+    ) -> Iterator[tuple[list[int] | None, PackedInput]]:
+        """Micro-batches as sequence indices and packed input. All ranks have equally many, since each one runs
+        collectives: a rank with fewer cuts its own further, and where it has not enough sequences (or whole groups)
+        repeats a filler that counts for nothing (index None). Where layers are compiled for a row's length alone, a
+        filler of each length stands before the first pass of each `code` (what they are compiled for beside it): so no
+        later pass stops for seconds because a length appears."""
+        ranks = self.split.size if self.split and not self.split.gathers else 1
+        kinds = [batch]  # of rows: some have no group of several
+        if self.share_prompt:
+            batch = batch.drop().add(shared_len_S=shared_S(batch))
+            kinds.append(batch)
+        whole = list(range(batch.S))
+        cuts = cut(batch, rule, ranks, whole_groups, self._most)
+        least = self._least(batch, cuts, rule)
+        for row in self._to_compile(rule, ranks, code):
+            for kind in kinds:
+                yield None, self._packed(filler(kind, row), row, needs, least)
+        for index in cuts:
+            own = filler(batch) if index is None else batch if index == whole else batch.select(index)
+            tokens = row_tokens(own) if self.share_prompt else own.N
+            yield index, self._packed(own, self._length(tokens, rule), needs, least)
+
+    def _most(self, count: int) -> int:
+        """The largest of all ranks' counts."""
+        if self.world == 1:
+            return count
+        most = torch.tensor(count, device=self.platform.device)
+        dist.all_reduce(most, dist.ReduceOp.MAX, group=self.group)
+        return int(most)
+
+    def _packed(self, batch: Batch, row: int, needs: frozenset[Need], least: tuple[int, int]) -> PackedInput:
+        columns = [READS[need] for need in needs & READS.keys()]
+        x = PackedInput.of(batch, self.platform.device, row, self.split, columns, least)
+        if self.compiled:
+            of_any_layout(x.packing)
+        return x
+
+    def _length(self, tokens: int, rule: MicroBatching) -> int:
+        """Of the padded row. Ranks that split a row divide it."""
+        step = self._step(rule)
+        return -(-tokens // step) * step
+
+    def _step(self, rule: MicroBatching) -> int:
+        """Compiled layers see four lengths only, the quarters of the token budget, where there is one."""
+        quarter = max(1, rule.tokens // 4) if self.compiled and rule.tokens else 1
+        ranks = self.split.size if self.split else 1
+        return quarter * ranks if self.split is None or not self.split.gathers else -(-quarter // ranks) * ranks
+
+    def _to_compile(self, rule: MicroBatching, ranks: int, code: tuple[bool, ...]) -> range:
+        """Lengths of rows; none where they have been met, or where layers are compiled for more than the length
+        (without cuDNN's kernel)."""
+        if rule.tokens is None or not self.compiled or not cudnn_ragged.usable(self.platform.device):
+            return range(0)
+        step = self._step(rule)
+        if (step, *code) in self._met:
+            return range(0)
+        self._met.add((step, *code))
+        return range(step, self._length(rule.tokens * ranks, rule) + 1, step)
+
+    def _least(self, batch: Batch, cuts: list[list[int] | None], rule: MicroBatching) -> tuple[int, int]:
+        """The most sequences of a row of these, and the longest one: what all rows are laid out for where layers are
+        compiled, so that kernels have few plans to make and no layer is compiled anew (seconds, in mid-run) for a row
+        with few or short ones."""
+        if not self.compiled or "shared_len_S" in batch:
+            return 0, 0
+        rows = [batch.length_S[index].tolist() for index in cuts if index is not None]
+        found = [segments(row, self._length(sum(row), rule)) for row in rows]
+        return max((S for S, _ in found), default=0), max((longest for _, longest in found), default=0)
