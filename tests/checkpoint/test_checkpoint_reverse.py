@@ -1,6 +1,7 @@
 """`rlx merge --reverse`: from a Hugging Face folder to a checkpoint, and back to the same bytes."""
 
 import json
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, PreTrainedModel, Qwen3MoeConfig
 
 from verl_core.checkpoint import CheckpointStore, load_role
+from verl_core.checkpoint.objects import ObjectPath
 from verl_core.checkpoint.reverse import plan_reverse, reverse
 from verl_core.checkpoint.reverse_job import main
 from verl_core.config.errors import RunError, UserError
@@ -79,6 +81,37 @@ def test_an_engine_starts_from_it(tmp_path):
     got = load_role(newest / "actor", fresh)
     assert_same_tensors(dict(got.weights), tiny_model(True, seed=3).state_dict())
     assert got.scalars == {"updates": 0, "steps": {}}
+
+
+def test_a_folder_on_a_store_is_copied_without_what_is_no_model(s3, request, tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "copies"))
+    (tmp_path / "copies").mkdir()
+    tiny_model(True).save_pretrained(tmp_path / "model", max_shard_size="20KB")
+    (tmp_path / "model/more").mkdir()
+    for name in ("pytorch_model.bin", "consolidated.safetensors", "more/model.safetensors", "chat_template.jinja"):
+        (tmp_path / "model" / name).write_text(name)
+    place = ObjectPath(f"{s3.url}/{request.node.name}")
+    place.upload(tmp_path / "model")
+    plan = plan_reverse(str(place), tmp_path / "global_step_0")
+    copied = {path.relative_to(plan.folder).as_posix() for path in plan.folder.rglob("*")}
+    assert "chat_template.jinja" in copied
+    assert not copied & {"pytorch_model.bin", "consolidated.safetensors", "more/model.safetensors"}
+    reverse(plan)
+    (tmp_path / "model/consolidated.safetensors").unlink()
+    assert_same_tensors(weights_of(tmp_path / "global_step_0/actor/weights"), weights_of(tmp_path / "model"))
+
+    def refused(url: str) -> str:
+        with pytest.raises(UserError) as caught:
+            plan_reverse(url, tmp_path / "out")
+        return caught.value.message
+
+    assert refused(f"{place}/more") == f"{place}/more holds no config.json"
+    assert refused("s3://nobucket/model") == "there is no s3://nobucket"
+    (place / "code.py").write_text("raise SystemExit(3)")
+    assert refused(str(place)).startswith(f"{place} holds code of its own")
+    shard = min(copied, key=lambda name: not name.endswith(".safetensors"))
+    place.delete(["code.py", shard])
+    assert refused(str(place)) == f"{place} lacks {shard}"
 
 
 def test_faults_are_named_before_anything_is_written(tmp_path):

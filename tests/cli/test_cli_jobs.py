@@ -41,6 +41,8 @@ def checkpointed_run(tmp_path) -> Path:
         (["merge", "run", "--out", "new", "--shard-size", "0MB"], "--shard-size 0MB is no size"),
         (["merge", "run", "--out", "new", "--reverse", "--dtype", "bf16"], "--reverse copies a model as it is"),
         (["merge", "run", "--out", "full", "--push", "a/b"], "rlx merge full --push a/b"),
+        (["merge", "run", "--out", "s3://bucket/new"], "--out s3://bucket/new: it is written to a disk"),
+        (["merge", "s3://bucket/model", "--push", "a/b"], "s3://bucket/model: --push without --out"),
         (["merge", "run", "--out", "new", "--revision", "v1"], "there is no --push"),
         (["merge", "run", "--out", "new", "--push", ""], "--push is empty"),
         (["eval", "./nowhere", "smoke"], "./nowhere"),
@@ -88,6 +90,10 @@ def test_dry_runs_say_the_launch_line_without_an_environment(rlx, no_environment
         (
             ["merge", "model", "--out", "new", "--reverse", "--role", "critic"],
             "verl_core.checkpoint.reverse_job model --out new --role critic",
+        ),
+        (
+            ["merge", "hdfs://host/model", "--out", "new", "--reverse"],
+            "verl_core.checkpoint.reverse_job hdfs://host/model --out new",
         ),
         (
             ["merge", "run", "--out", "new", "--push", "a/b", "--revision", "v1", "--private"],

@@ -1,4 +1,4 @@
-"""A checkpoint of an object store on this machine's disk, for what reads files: a merge, an evaluation."""
+"""A checkpoint or a model of an object store on this machine's disk, for what reads files: a merge, an evaluation."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from verl_core.checkpoint.huggingface import of_model
 from verl_core.checkpoint.manifest import MANIFEST, Piece, read_manifest
+from verl_core.checkpoint.model_folder import weight_files
 from verl_core.checkpoint.objects import ObjectPath
 from verl_core.checkpoint.owner import host, runs_here
 from verl_core.checkpoint.pieces import Measured
@@ -25,40 +27,54 @@ _COPY = re.compile(r"rlx-copy-(.+)-(\d+)-[^-]+")  # host, process id
 
 
 def fetched(checkpoint: ObjectPath, parts: tuple[str, ...]) -> Path:
-    """A copy of the manifest and of the pieces below `parts`, in a temporary folder that goes when this process ends;
-    that of a process which was killed goes with the next call.
+    """A copy of the manifest and of the pieces below `parts`, see `_copied`. Raises UserError naming the pieces whose
+    bytes are not those that were written."""
+    pieces = dict(read_manifest(checkpoint).below(parts))
+    folder, arrived = _copied(checkpoint, {name: piece.bytes for name, piece in pieces.items()})
+    if damaged := [f"{name} is damaged (checksum differs)" for name in pieces if arrived[name] != pieces[name]]:
+        raise UserError(f"{checkpoint}: {'; '.join(damaged)}", "give another global_step_N of the run")
+    (folder / MANIFEST).write_text((checkpoint / MANIFEST).read_text(), encoding="utf-8")
+    return folder
 
-    Raises RunError when there is no room for it, UserError naming the pieces whose bytes are not those that were
-    written.
-    """
-    pieces = read_manifest(checkpoint).below(parts)
-    need, above = sum(piece.bytes for _, piece in pieces), Path(tempfile.gettempdir())
+
+def fetched_model(model: ObjectPath) -> Path:
+    """A copy of the weights and the text files of a Hugging Face folder, see `_copied`. Raises UserError as
+    `weight_files`."""
+    weights = weight_files(model)
+    sizes = {name: size for name, size in model.sizes().items() if name in weights or of_model(name)}
+    folder, arrived = _copied(model, sizes)
+    if cut := [name for name, size in sizes.items() if arrived[name].bytes != size]:
+        raise RunError(f"{model}: {', '.join(cut)} did not arrive whole", "run it again")
+    return folder
+
+
+def _copied(source: ObjectPath, sizes: Mapping[str, int]) -> tuple[Path, dict[str, Piece]]:
+    """These objects below `source` in a temporary folder that goes when this process ends, and what has arrived; the
+    folder of a process that was killed goes with the next call. `sizes` in bytes. Raises RunError when there is no room
+    for them."""
+    need, above = sum(sizes.values()), Path(tempfile.gettempdir())
     _remove_left(above)
     if need > (free := shutil.disk_usage(above).free):
         raise RunError(
-            f"{checkpoint}: a copy needs {need:,} bytes, {above} has {free:,} free ({need - free:,} missing)",
+            f"{source}: a copy needs {need:,} bytes, {above} has {free:,} free ({need - free:,} missing)",
             "name a folder with more room by TMPDIR",
         )
-    folder = Path(tempfile.mkdtemp(prefix=f"rlx-copy-{host()}-{os.getpid()}-")) / checkpoint.name
+    folder = Path(tempfile.mkdtemp(prefix=f"rlx-copy-{host()}-{os.getpid()}-")) / source.name
     folder.mkdir()
     atexit.register(shutil.rmtree, folder.parent, ignore_errors=True)
-    log.info("fetching %s: %s bytes to %s", checkpoint, f"{need:,}", folder)
+    log.info("fetching %s: %s bytes to %s", source, f"{need:,}", folder)
 
-    def fetch(item: tuple[str, Piece], go_on: Callable[[], None]) -> str | None:
-        name, piece = item
+    def fetch(name: str, go_on: Callable[[], None]) -> Piece:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         with target.open("wb") as file:
             measured = Measured(file)
-            for block in (checkpoint / name).read_blocks():
+            for block in (source / name).read_blocks():
                 go_on()
                 measured.write(block)
-        return None if measured.piece() == piece else f"{name} is damaged (checksum differs)"
+        return measured.piece()
 
-    if damaged := [fault for fault in side_by_side(fetch, pieces, _THREADS) if fault]:
-        raise UserError(f"{checkpoint}: {'; '.join(damaged)}", "give another global_step_N of the run")
-    (folder / MANIFEST).write_text((checkpoint / MANIFEST).read_text(), encoding="utf-8")
-    return folder
+    return folder, dict(zip(sizes, side_by_side(fetch, sizes, _THREADS), strict=True))
 
 
 def _remove_left(above: Path) -> None:

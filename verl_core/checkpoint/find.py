@@ -5,7 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from verl_core.checkpoint.fetch import fetched
-from verl_core.checkpoint.folders import Folder, folder_of
+from verl_core.checkpoint.folders import Folder, folder_of, names_in
 from verl_core.checkpoint.inspect import checkpoints_folder, step_of, survey
 from verl_core.checkpoint.manifest import MANIFEST, NoManifest, content_faults, faults, read_manifest
 from verl_core.checkpoint.object_errors import before_the_start
@@ -24,21 +24,16 @@ def find_checkpoint(source: Folder | str, parts: tuple[str, ...] = EVERYTHING) -
     UserError that names the missing pieces of a broken checkpoint, or lists what the folder holds instead.
     """
     with before_the_start():
-        found = _find(_place(source), parts)
+        found = _find(folder_of(source), parts)
     return found if isinstance(found, Path) else fetched(found, parts)
 
 
 def on_this_machine(source: Folder | str, parts: tuple[str, ...]) -> Path:
     """The path `source`; where it means a checkpoint on an object store, what `find_checkpoint` makes of it."""
-    place = _place(source)
+    place = folder_of(source)
     if isinstance(place, Path) and isinstance(checkpoints_folder(place), Path):
         return place
     return find_checkpoint(place, parts)
-
-
-def _place(source: Folder | str) -> Folder:
-    place = folder_of(source)
-    return place.expanduser() if isinstance(place, Path) else place
 
 
 def _find(source: Folder, parts: tuple[str, ...]) -> Folder:
@@ -58,18 +53,12 @@ def _find(source: Folder, parts: tuple[str, ...]) -> Folder:
             f"no whole checkpoint in {folder}: " + "; ".join(f"{path.name}: {fault}" for path, fault in broken),
             "copy the missing files there",
         )
-    names = sorted(name for name in _names(folder) if not name.startswith("."))
+    names = sorted(name for name in names_in(folder) if not name.startswith("."))
     listing = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "") if names else "nothing"
     raise UserError(
         f"no checkpoint in {folder}; it holds {listing}",
         "give a run directory, its checkpoints folder or a global_step_N folder",
     )
-
-
-def _names(folder: Folder) -> set[str]:
-    if isinstance(folder, Path):
-        return {path.name for path in folder.iterdir()}
-    return {name.partition("/")[0] for name in folder.sizes()}
 
 
 def newest_whole(folder: Folder, passing_over: Collection[Folder] = ()) -> Folder | None:

@@ -22,12 +22,20 @@ Folder = Path | ObjectPath
 
 
 def folder_of(place: str | Path | ObjectPath) -> Folder:
-    """The folder at a path or a URL. Raises UserError for one with credentials, which messages would show."""
+    """The folder at a path, `~` expanded, or at a URL. Raises UserError for one with credentials, which messages would
+    show."""
     if isinstance(place, str) and is_url(place):
         if holds_credentials(place):
             raise UserError(NO_CREDENTIALS, "leave them out of the URL")
         return ObjectPath(place)
-    return Path(place) if isinstance(place, str) else place
+    return place if isinstance(place, ObjectPath) else Path(place).expanduser()
+
+
+def names_in(folder: Folder) -> set[str]:
+    """What lies directly in it."""
+    if isinstance(folder, Path):
+        return {path.name for path in folder.iterdir()}
+    return {name.partition("/")[0] for name in folder.sizes()}
 
 
 def read_blocks(path: Folder, block_bytes: int = 4 << 20) -> Iterator[bytes]:

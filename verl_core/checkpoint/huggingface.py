@@ -2,16 +2,18 @@
 
 import json
 import shutil
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedTokenizerBase
 
+from verl_core.checkpoint.folders import Folder, names_in
 from verl_core.config.errors import UserError
 
 FOLDER = "huggingface"
 _KINDS = {".json", ".jinja", ".model", ".txt", ".tiktoken", ".py"}
 _OF_TRAINERS = ("zero_to_fp32.py", "trainer_state.json")  # what other programs leave among a model's files
+_TEMPLATES = "additional_chat_templates"
 _TOKENIZER = ("tokenizer", "vocab", "merges", "special_tokens_map", "added_tokens", "chat_template")
 
 
@@ -56,16 +58,22 @@ def copy_text_files(source: Path, target: Path, tokenizer: bool = True, code: bo
             continue
         if path.is_file() and path.suffix in _KINDS and not path.name.endswith(".index.json"):
             shutil.copyfile(path, target / path.name)
-        elif path.name == "additional_chat_templates" and path.is_dir() and tokenizer:
+        elif path.name == _TEMPLATES and path.is_dir() and tokenizer:
             shutil.copytree(path, target / path.name, dirs_exist_ok=True)
 
 
-def model_code(folder: Path) -> list[str]:
+def of_model(name: str) -> bool:
+    """Whether a file of this name below a Hugging Face folder is one of its text files."""
+    path = PurePosixPath(name)
+    return str(path.parent) in (".", _TEMPLATES) and path.suffix in _KINDS and path.name not in _OF_TRAINERS
+
+
+def model_code(folder: Folder) -> list[str]:
     """Names of the model's own Python files."""
-    return sorted(path.name for path in folder.glob("*.py") if path.name not in _OF_TRAINERS)
+    return sorted(name for name in names_in(folder) if name.endswith(".py") and name not in _OF_TRAINERS)
 
 
-def require_trusted_code(folder: Path, trusted: bool) -> None:
+def require_trusted_code(folder: Folder, trusted: bool) -> None:
     """Raises UserError for a model with code of its own that the user has not said to trust."""
     if not trusted and (code := model_code(folder)):
         raise UserError(

@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from verl_core.checkpoint.folders import Folder
 from verl_core.config.errors import UserError
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
@@ -21,22 +22,17 @@ class ModelFolder:
 
     def __init__(self, folder: Path):
         self.folder = folder
-        index = folder / INDEX
-        try:
-            if index.is_file():
-                weight_map = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            else:
-                weight_map = {}
-            opened = _opened(folder, set(weight_map.values()) or {SINGLE})
-        except (ValueError, KeyError, AttributeError) as error:
-            raise UserError(f"{index} cannot be read: {error}", "copy the model's folder again") from error
-        self._files: dict[str, Any] = {name: opened[file] for name, file in weight_map.items()}
-        if not weight_map:
+        by_index = _weight_map(folder)
+        opened = _opened(folder, weight_files(folder))
+        self._files: dict[str, Any] = {name: opened[file] for name, file in by_index.items()}
+        if not by_index:
             self._files = dict.fromkeys(opened[SINGLE].keys(), opened[SINGLE])
         try:
             self._shapes = {name: torch.Size(file.get_slice(name).get_shape()) for name, file in self._files.items()}
         except SafetensorError as error:
-            raise UserError(f"{index} names tensors that its files lack: {error}", "copy the folder again") from error
+            raise UserError(
+                f"{folder / INDEX} names tensors that its files lack: {error}", "copy the folder again"
+            ) from error
 
     @property
     def names(self) -> Collection[str]:
@@ -57,11 +53,31 @@ class ModelFolder:
         return self._files[name].get_slice(name)[start:stop]
 
 
-def _opened(folder: Path, names: set[str]) -> dict[str, Any]:
+def weight_files(folder: Folder) -> set[str]:
+    """The names of the files with its weights. Raises UserError naming those that are missing."""
+    names = set(_weight_map(folder).values()) or {SINGLE}
     if missing := sorted(name for name in names if not (folder / name).is_file()):
         raise UserError(
             f"{folder} lacks " + ", ".join(missing), "name a folder with the model's weights in safetensors files"
         )
+    return names
+
+
+def _weight_map(folder: Folder) -> dict[str, str]:
+    """Name of a tensor -> its file, by the folder's index; none where there is no index, and one file holds all."""
+    index = folder / INDEX
+    try:
+        if not index.is_file():
+            return {}
+        found: dict[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        if not all(isinstance(file, str) for file in found.values()):
+            raise ValueError("weight_map names no files")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise UserError(f"{index} cannot be read: {error}", "copy the model's folder again") from error
+    return found
+
+
+def _opened(folder: Path, names: set[str]) -> dict[str, Any]:
     opened, cut = {}, []
     for name in sorted(names):
         try:

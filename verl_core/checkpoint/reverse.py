@@ -12,12 +12,16 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from verl_core.checkpoint.distributed import ENGINE, FORMAT
+from verl_core.checkpoint.fetch import fetched_model
+from verl_core.checkpoint.folders import Folder, folder_of
 from verl_core.checkpoint.huggingface import model_code, require_trusted_code, save_huggingface_files
 from verl_core.checkpoint.manifest import write_manifest
 from verl_core.checkpoint.merge_content import BLOCK_BYTES, main_dtype
 from verl_core.checkpoint.merge_verify import same_bytes
 from verl_core.checkpoint.merge_whole import architecture, checked_names
 from verl_core.checkpoint.model_folder import ModelFolder
+from verl_core.checkpoint.object_errors import before_the_start
+from verl_core.checkpoint.objects import ObjectPath
 from verl_core.checkpoint.published import joined, layout
 from verl_core.checkpoint.safetensors_stream import MAX_FILE_BYTES, TensorPlan, file_plan, write_file
 from verl_core.checkpoint.shards import Shards
@@ -73,25 +77,29 @@ class ReversePlan:
 
 
 def plan_reverse(
-    folder: Path | str, out: Path | str, role: str = "actor", trust_remote_code: bool = False
+    source: Folder | str, out: Path | str, role: str = "actor", trust_remote_code: bool = False
 ) -> ReversePlan:
     """Checks target, files, names and shapes. Nothing is written.
 
     Args:
-        folder: a Hugging Face folder with its weights in safetensors files.
+        source: a Hugging Face folder with its weights in safetensors files, or the URL of one, which is copied to this
+            machine.
         out: folder to make; `<run>/checkpoints/global_step_0` is where a run looks for it.
         role: which of the run's models it is to be: actor, or critic or reward_model for a token classifier.
         trust_remote_code: whether the model's own code, where it has some, may run.
 
-    Raises UserError naming what is missing, cut, unknown or of another shape than config.json says.
+    Raises UserError naming what is missing, cut, unknown or of another shape than config.json says, RunError where
+    there is no room for the copy.
     """
-    folder, out = Path(folder).expanduser(), Path(out).expanduser()
+    source, out = folder_of(source), Path(out).expanduser()
     check_target(out)
-    if not (folder / "config.json").is_file():
-        raise UserError(
-            f"{folder} holds no config.json", "name a Hugging Face folder with a model's config and weights"
-        )
-    require_trusted_code(folder, trust_remote_code)
+    with before_the_start():
+        if not source.is_dir() or not (source / "config.json").is_file():
+            raise UserError(
+                f"{source} holds no config.json", "name a Hugging Face folder with a model's config and weights"
+            )
+        require_trusted_code(source, trust_remote_code)
+    folder = fetched_model(source) if isinstance(source, ObjectPath) else source
     weights, model = ModelFolder(folder), architecture(folder, role)
     names = set(checked_names(weights, model, folder))
     own = layout(model, {name: tensor.shape for name, tensor in model.state_dict().items()})

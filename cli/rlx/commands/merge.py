@@ -57,7 +57,7 @@ def merge(
         help="A run directory (its newest whole checkpoint), one global_step_N, the URL of either, or a checkpoint of "
         "another program.",
     ),
-    out: Path | None = typer.Option(
+    out: str | None = typer.Option(
         None, "--out", metavar="DIR", help="Folder to write; must be new or empty.", show_default=False
     ),
     dtype: Dtype = typer.Option(Dtype.keep, help="Number format of the written weights."),
@@ -83,7 +83,7 @@ def merge(
     reverse: bool = typer.Option(
         False,
         "--reverse",
-        help="SOURCE is a Hugging Face folder; --out becomes a checkpoint of step 0 that starts a run.",
+        help="SOURCE is a Hugging Face folder or its URL; --out becomes a checkpoint of step 0 that starts a run.",
     ),
     push: str | None = typer.Option(
         None,
@@ -110,7 +110,9 @@ def merge(
 
     Example: `rlx merge runs/smoke/smoke-1 --out smoke-model`, and `--push me/smoke-model` to have it on the hub.
     """
-    if not is_url(source) or reverse or out is None:
+    if is_url(source) and out is None and push is not None:
+        raise UserError(f"{source}: --push without --out takes a folder of this machine", "copy it here, or add --out")
+    if not is_url(source):
         source = str(existing(Path(source), "SOURCE"))
     for name, given in (("--push", push), ("--base", base), ("--revision", revision)):
         refuse_empty(given, name)
@@ -133,14 +135,16 @@ def merge(
             raise typer.BadParameter("is missing: the folder to write", param_hint="--out")
         jobs.become(PUSH_JOB, [source, *where, *said], EXTRAS, dry_run, as_json)
         return
-    out = user_path(out, "--out")
+    if is_url(out):
+        raise UserError(f"--out {out}: it is written to a disk", "name a folder of this machine, and copy that")
+    target = user_path(out, "--out")
     on_a_store = run_checkpoints.extras_of(source)
     if not reverse and on_a_store is None and not _may_hold_one(Path(source)):
         raise UserError(f"{source} holds no checkpoint", "name a run directory or one of its checkpoints/global_step_N")
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        there = f", or push what is there: rlx merge {out} --push {push}" if push else ""
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        there = f", or push what is there: rlx merge {target} --push {push}" if push else ""
         raise UserError(
-            f"--out {out} exists and is not an empty folder", f"choose another folder, or empty this one{there}"
+            f"--out {target} exists and is not an empty folder", f"choose another folder, or empty this one{there}"
         )
     if reverse and (how or where):
         raise UserError(
@@ -149,7 +153,7 @@ def merge(
         )
     job = REVERSE_JOB if reverse else JOB
     extras = sorted({*EXTRAS, *(on_a_store or ())})
-    jobs.become(job, [source, "--out", str(out), *of, *how, *where, *said], extras, dry_run, as_json)
+    jobs.become(job, [source, "--out", str(target), *of, *how, *where, *said], extras, dry_run, as_json)
 
 
 def _may_hold_one(source: Path) -> bool:
