@@ -20,7 +20,7 @@ from verl_core.rollout.child.shared_weights import mapped, written
 from verl_core.rollout.hf.child import make
 from verl_core.rollout.pool import ReplicaPool
 from verl_core.rollout.protocol import TokenRequest
-from verl_core.rollout.replicas import RestartBudget
+from verl_core.rollout.restarts import RestartBudget
 
 # float64: rounding, which depends on the size of the batch, is then too small to change a draw.
 PRECISE = {"dtype": "float64"}

@@ -20,7 +20,7 @@ from verl_core.config.errors import MachineError, RunError
 from verl_core.rollout.child import ChildEngine
 from verl_core.rollout.pool import ReplicaPool
 from verl_core.rollout.protocol import Completion, Sampling, TokenRequest
-from verl_core.rollout.replicas import RestartBudget
+from verl_core.rollout.restarts import RestartBudget
 
 LONG = 1_000_000  # tokens: for ever
 

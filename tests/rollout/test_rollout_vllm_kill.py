@@ -15,7 +15,7 @@ from rollout_vllm import VOCABULARY, defined_logps, interpreter, vllm_child, wri
 
 from verl_core.rollout.child import ChildEngine
 from verl_core.rollout.pool import ReplicaPool
-from verl_core.rollout.replicas import RestartBudget
+from verl_core.rollout.restarts import RestartBudget
 
 pytestmark = pytest.mark.slow
 STARTS = 300.0  # seconds that two engines and a third may take on a busy machine

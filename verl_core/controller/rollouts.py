@@ -14,8 +14,8 @@ from verl_core.controller.executors import WorkerGroup
 from verl_core.rollout.child.errors import EngineLost
 from verl_core.rollout.parts import Interrupted, OnParts
 from verl_core.rollout.pool import ReplicaPool
-from verl_core.rollout.protocol import Completion, TokenRequest
-from verl_core.rollout.replicas import PauseMode, RestartBudget
+from verl_core.rollout.protocol import Completion, PauseMode, TokenRequest
+from verl_core.rollout.restarts import RestartBudget
 
 _ANY_THREAD = ("abort", "pause", "resume")  # what an engine takes while another thread is in it
 

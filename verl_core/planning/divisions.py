@@ -146,15 +146,18 @@ def _rollout(c: RlxConfig, shape: ModelShape) -> Iterator[str]:
 
 
 def lengths(c: RlxConfig, shape: ModelShape) -> Iterator[str]:
-    """Of sequences that are longer than the model takes."""
+    """Of sequences that are longer than the model takes. vLLM and SGLang refuse room beyond that, too."""
     longest = c.data.max_prompt_length + c.data.max_response_length
-    if uses_rollout(c):
-        longest = min(longest, settled(c.rollout.max_model_len))
-    if shape.max_positions and longest > shape.max_positions:
+    most = settled(c.rollout.max_model_len) if uses_rollout(c) else longest
+    if not shape.max_positions:
+        return
+    if min(longest, most) > shape.max_positions:
         yield (
             f"data.max_prompt_length={c.data.max_prompt_length} + data.max_response_length="
-            f"{c.data.max_response_length}: {longest} tokens, but the model takes {shape.max_positions}"
+            f"{c.data.max_response_length}: {min(longest, most)} tokens, but the model takes {shape.max_positions}"
         )
+    elif most > shape.max_positions and c.rollout.engine != "hf":
+        yield f"rollout.max_model_len={most} tokens, but the model takes {shape.max_positions}"
 
 
 def targets(c: RlxConfig, shape: ModelShape) -> Iterator[str]:

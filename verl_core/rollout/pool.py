@@ -13,8 +13,9 @@ from typing import Self
 from verl_core.config.errors import RunError
 from verl_core.rollout.child.errors import EngineLost
 from verl_core.rollout.parts import Part, Progress
-from verl_core.rollout.protocol import Completion, TokenRequest
-from verl_core.rollout.replicas import PauseMode, Replica, Replicas, RestartBudget
+from verl_core.rollout.protocol import Completion, PauseMode, TokenRequest
+from verl_core.rollout.replicas import Replica, Replicas
+from verl_core.rollout.restarts import RestartBudget
 from verl_core.rollout.router import Router, Seat
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # requests and completions need no torch: neither does the pr
     from torch import Tensor
 
 Finish = Literal["stop", "length", "abort"]
+PauseMode = Literal["abort", "wait", "keep"]
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,10 @@ class RolloutEngine(Protocol):
         """Ends these requests as soon as possible with the tokens they have (finish=abort). Thread-safe."""
         ...
 
-    def pause(self, mode: Literal["abort", "wait", "keep"]) -> None: ...
+    def pause(self, mode: PauseMode) -> None:
+        """Brings the engine to a stand: `abort` ends what runs with the tokens it has, `wait` lets it finish, `keep`
+        freezes it between two tokens. What is asked later waits for `resume` in every mode."""
+        ...
 
     def resume(self) -> None: ...
 

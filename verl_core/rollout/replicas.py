@@ -5,21 +5,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from verl_core.config.errors import RlxError, RunError
 from verl_core.rollout.child.errors import EngineLost
 from verl_core.rollout.parts import OnParts
-from verl_core.rollout.protocol import Completion, TokenRequest
+from verl_core.rollout.protocol import Completion, PauseMode, TokenRequest
+from verl_core.rollout.restarts import RestartBudget, Restarts
 
 log = logging.getLogger(__name__)
-
-PauseMode = Literal["abort", "wait", "keep"]
 
 
 class Replica(Protocol):
@@ -40,17 +37,6 @@ class Replica(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
-class RestartBudget:
-    """At most `count` restarts of all replicas together in any `within_s` seconds. While it is used up the replicas
-    that are left do the work; where none is, that is an error. After a start that failed the next waits `delay_s`, and
-    twice as long each time."""
-
-    count: int = 3
-    within_s: float = 3600.0
-    delay_s: float = 1.0
-
-
 @dataclass
 class _Slot[R: Replica]:
     engine: R | None
@@ -69,14 +55,13 @@ class Replicas[R: Replica]:
     def __init__(
         self, start: Callable[[int], R], count: int, refresh: Callable[[R], None] | None, budget: RestartBudget
     ):
-        self._start, self._refresh, self._budget = start, refresh, budget
+        self._start, self._refresh = start, refresh
         self._change = threading.Condition()
         self._steady = threading.Lock()  # held while all engines get something that a restarted one must not miss
-        self._spent: deque[float] = deque()  # when engines were restarted
+        self._restarts = Restarts(budget)
         self._paused: PauseMode | None = None
         self._asleep = self._held = self._closing = False
         self._last: Exception | None = None  # why an engine was lost, or could not be started
-        self.restarts = 0
         self._slots = [_Slot(engine) for engine in self._start_all(count)]
 
     def _start_all(self, count: int) -> list[R]:
@@ -89,6 +74,11 @@ class Replicas[R: Replica]:
                     start.result().close()
             raise failed
         return [start.result() for start in starts]
+
+    @property
+    def restarts(self) -> int:
+        """Engines started again so far, failed starts included."""
+        return self._restarts.total
 
     # --- which there are --------------------------------------------------------------------------------------------
 
@@ -111,7 +101,7 @@ class Replicas[R: Replica]:
     def _none_left(self) -> RunError:
         if self._closing:
             return RunError("the rollout replicas were closed while requests were open")
-        b, n = self._budget, len(self._slots)
+        b, n = self._restarts.budget, len(self._slots)
         return RunError(
             f"no rollout replica is left of {n}, after {self.restarts} restarts (rollout.restarts: {b.count} within "
             f"{b.within_s:g} s); the last failure: {_line(self._last) if self._last else None}",
@@ -244,7 +234,7 @@ class Replicas[R: Replica]:
                         return
                 log.warning("rollout replica %d cannot be restarted: %s", number, _line(error))
                 log.info("rollout replica %d, in full: %s", number, error)
-                delay_s = 2 * delay_s or self._budget.delay_s
+                delay_s = 2 * delay_s or self._restarts.budget.delay_s
 
     def _may_start(self, number: int, delay_s: float) -> bool:
         """Waits until an engine may be started, with `given_up` while that is a matter of the budget; False where the
@@ -253,22 +243,16 @@ class Replicas[R: Replica]:
         with self._change:
             self._change.wait_for(lambda: self._closing, delay_s)
             self._change.wait_for(lambda: self._closing or not self._asleep)
-            while not self._closing and not self._affordable():
+            while not self._closing and not self._restarts.affordable():
                 slot.given_up = True
                 self._change.notify_all()
-                self._change.wait(self._spent[0] + self._budget.within_s - time.monotonic() if self._spent else None)
+                self._change.wait(self._restarts.until_affordable_s())
             if self._closing:
                 return False
             slot.given_up = False
-            self._spent.append(time.monotonic())
-            self.restarts += 1
+            self._restarts.spend()
             slot.starting = True
         return True
-
-    def _affordable(self) -> bool:
-        while self._spent and time.monotonic() - self._spent[0] >= self._budget.within_s:
-            self._spent.popleft()
-        return len(self._spent) < self._budget.count
 
     def _join(self, number: int, engine: R) -> None:
         """Brings a new engine to the state of the others, and among them."""

@@ -12,9 +12,9 @@ from torch import Tensor
 from verl_core.config.errors import RunError, UserError
 from verl_core.rollout.engine_options import EngineOptions
 from verl_core.rollout.parts import OnParts, Reporter
-from verl_core.rollout.protocol import Completion, TokenRequest
+from verl_core.rollout.protocol import Completion, PauseMode, TokenRequest
 from verl_core.rollout.rows import row_for
-from verl_core.rollout.stepping import PauseMode, StepLoop, Stepper
+from verl_core.rollout.stepping import StepLoop, Stepper
 from verl_core.rollout.weight_names import WeightNames
 
 

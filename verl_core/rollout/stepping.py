@@ -11,12 +11,11 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from verl_core.config.errors import RlxError, RunError
+from verl_core.rollout.protocol import PauseMode
 from verl_core.rollout.rows import Row
-
-PauseMode = Literal["abort", "wait", "keep"]
 
 
 class Stepper(Protocol):

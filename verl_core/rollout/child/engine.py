@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from verl_core.config.errors import RlxError, RunError
 from verl_core.rollout.child.errors import EngineLost, EngineStalled, from_wire
@@ -17,7 +17,7 @@ from verl_core.rollout.child.flat import pack_requests, unpack_completions, unpa
 from verl_core.rollout.child.process import HostProcess
 from verl_core.rollout.child.wire import Arrays, Wire
 from verl_core.rollout.parts import OnParts
-from verl_core.rollout.protocol import Completion, TokenRequest
+from verl_core.rollout.protocol import Completion, PauseMode, TokenRequest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,7 +113,7 @@ class ChildEngine:
     def abort(self, request_ids: Iterable[str]) -> None:
         self.call("abort", list(request_ids)).result()
 
-    def pause(self, mode: Literal["abort", "wait", "keep"]) -> None:
+    def pause(self, mode: PauseMode) -> None:
         self.call("pause", mode).result()
 
     def resume(self) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Literal
 
-PauseMode = Literal["abort", "wait", "keep"]
+from verl_core.rollout.protocol import PauseMode
 
 
 class Control:

@@ -13,7 +13,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from verl_core.config.errors import RunError, UserError
 from verl_core.platforms.profiling import part
 from verl_core.rollout.hf.cache import SlotCache
-from verl_core.rollout.hf.control import Control, PauseMode
+from verl_core.rollout.hf.control import Control
 from verl_core.rollout.hf.generic import GenericDecoder
 from verl_core.rollout.hf.graphs import StepGraphs
 from verl_core.rollout.hf.llama_family import LlamaDecoder, is_llama_family
@@ -22,7 +22,7 @@ from verl_core.rollout.hf.shapes import Shapes
 from verl_core.rollout.hf.stepper import Decoder, Stepper
 from verl_core.rollout.hf.weights import WeightTable
 from verl_core.rollout.parts import OnParts, Reporter
-from verl_core.rollout.protocol import Completion, TokenRequest
+from verl_core.rollout.protocol import Completion, PauseMode, TokenRequest
 from verl_core.rollout.rows import row_for
 
 # Without cuDNN's attention, which spends a good part of a second on each new shape; here each prompt has its own.
