@@ -7,7 +7,13 @@ import torch
 from models_tiny import write_model
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModelForTokenClassification, GenerationConfig, PreTrainedTokenizerFast
+from transformers import (
+    AutoModelForTokenClassification,
+    GenerationConfig,
+    PreTrainedTokenizerFast,
+    Qwen2ForCausalLM,
+    Qwen2Model,
+)
 
 from verl_core.config.errors import EnvError, UserError
 from verl_core.config.schema import ModelConfig
@@ -114,6 +120,16 @@ def test_cut_and_incomplete_weight_files_are_refused(tmp_path, folder):
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
     with pytest.raises(UserError, match=r"1 parameters, e\.g\. model\.norm\.weight"):
         load_causal_lm(config, dtype=torch.float32)
+
+
+@pytest.mark.parametrize("load", [load_causal_lm, load_value_model])
+def test_memory_that_runs_out_is_no_fault_of_the_folder(folder, monkeypatch, load):
+    def full(*_, **__):
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 1073741824 bytes.")
+
+    monkeypatch.setattr(Qwen2ForCausalLM if load is load_causal_lm else Qwen2Model, "from_pretrained", full)
+    with pytest.raises(RuntimeError, match="DefaultCPUAllocator"):
+        load(ModelConfig(path=str(folder)), dtype=torch.float32)
 
 
 def test_a_hub_name_without_network_says_how_to_go_on(monkeypatch):

@@ -12,8 +12,6 @@ from verl_core.config.schema import RlxConfig
 if TYPE_CHECKING:
     from verl_core.platforms import Platform
 
-# How torch's CPU allocator words it; on a GPU it has a class of its own.
-_CPU_TEXT = "DefaultCPUAllocator"
 _ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+) ?(bytes|KiB|MiB|GiB)")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _USUAL = "lower actor.ppo_micro_batch_size_per_gpu, rollout.max_num_seqs, data.max_response_length or rollout.n"
@@ -46,10 +44,9 @@ def out_of_memory(
 ) -> OutOfMemory | None:
     """What a person is told when `error` means that memory ran out, else None. `platform` is the one it ran out on,
     asked while what was allocated is still there."""
-    import torch  # here: until a job has read its command line and listens to Ctrl-C it loads nothing that is slow
+    from verl_core.platforms.ran_out import ran_out  # here: until a job listens to Ctrl-C it loads nothing that is slow
 
-    on_cpu = isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and _CPU_TEXT in str(error))
-    if not on_cpu and not isinstance(error, torch.OutOfMemoryError):
+    if not ran_out(error):
         return None
     text = " ".join(str(error).split())
     if phase is None or platform is None:

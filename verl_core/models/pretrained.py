@@ -25,6 +25,7 @@ from verl_core.config.schema import ModelConfig
 from verl_core.models.attention import NAME as PACKED
 from verl_core.models.folder import load_generation_config, load_hf_config, resolve
 from verl_core.models.tokenizer import eos_ids, load_tokenizer
+from verl_core.platforms.ran_out import ran_out
 
 __all__ = [
     "ValueModel",
@@ -115,6 +116,8 @@ def _load(
     try:
         network, report = auto.from_pretrained(folder, config=config, output_loading_info=True, **options)
     except LOAD_ERRORS as error:
+        if ran_out(error):
+            raise
         raise UserError(
             f"cannot load the model in {folder}: {_first_line(error)}", hint="check its config.json and weights"
         ) from error
