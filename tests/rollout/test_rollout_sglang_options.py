@@ -90,6 +90,13 @@ def test_words_for_a_gpu(folder, monkeypatch):
     assert server_words(options(folder, enforce_eager=True), 0.4)["disable_cuda_graph"]
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="is about machines without a GPU")
+def test_words_for_the_cpu_bound_the_cache_and_leave_no_share_to_sglang(folder):
+    """Its own choice there is below zero where the machine has 24 GB, and the start fails."""
+    words = server_words(options(folder), None)
+    assert words["device"] == "cpu" and words["mem_fraction_static"] == 0.9 and words["max_total_tokens"] > 0
+
+
 def test_the_share_is_of_what_is_free(folder, monkeypatch):
     asked = options(folder, gpu_memory_utilization=0.5)
     on_a_gpu(monkeypatch, used=20 * 2**30)

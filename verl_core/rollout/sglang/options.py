@@ -56,8 +56,7 @@ def server_words(options: SglangOptions, memory_share: float | None) -> dict[str
     }
     if options.kv_cache_bytes is not None or not on_gpu:
         words["max_total_tokens"] = (options.kv_cache_bytes or _CPU_CACHE) // token_bytes(options)
-    if memory_share is not None:
-        words["mem_fraction_static"] = memory_share
+    words["mem_fraction_static"] = _CPU_SHARE if memory_share is None else memory_share
     if not on_gpu:
         words["attention_backend"] = "torch_native"
     if options.lora is not None:
@@ -71,6 +70,7 @@ def server_words(options: SglangOptions, memory_share: float | None) -> dict[str
 
 
 _CPU_CACHE = 2**30  # bytes
+_CPU_SHARE = 0.9  # of free memory, a bound; SGLang's own choice is below zero on a machine of 24 GB
 FIRST_ADAPTER = "adapter-0"
 
 
