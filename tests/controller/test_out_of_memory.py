@@ -77,6 +77,8 @@ def test_a_phase_says_where_and_how_much(error, asked: str):
         ("gsm8k-ppo", "update_critic", "critic update"),
         ("gsm8k-ppo", "values", "critic values"),
         ("smoke", "update_actor", "actor update"),
+        ("smoke-opd", "teacher", "teacher_skilled log-prob"),
+        ("smoke-prime", "reward_model", "reward_model log-prob"),
     ],
 )
 def test_up_to_three_changes_of_the_plan_are_suggested(profile: str, phase: str, planned: str):

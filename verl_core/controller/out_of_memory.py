@@ -15,11 +15,13 @@ if TYPE_CHECKING:
 _ASKED = re.compile(r"[Tt]ried to allocate ([\d.]+) ?(bytes|KiB|MiB|GiB)")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 _USUAL = "lower actor.ppo_micro_batch_size_per_gpu, rollout.max_num_seqs, data.max_response_length or rollout.n"
-_PLANNED = {  # a phase's name in plans
+_PLANNED: dict[str, tuple[str, ...] | str] = {  # what its names in plans begin with
     "rollout": "rollout",
     "old_log_prob": "actor log-prob",
     "ref": "ref log-prob",
     "values": "critic values",
+    "teacher": "teacher_",
+    "reward_model": ("reward_model log-prob", "reward_model ref log-prob", "reward model scores"),
     "update_actor": "actor update",
     "update_critic": "critic update",
     "update_reward_model": "reward_model update",
@@ -73,8 +75,12 @@ def changes_that_help(config: RlxConfig, phase: str | None) -> str | None:
         first, shapes = planned(config, gpu), shapes_of(effective(config))
     except UserError:
         return None
-    where = _PLANNED.get(phase or "", "")
-    found = relieve(config, shapes, gpu, first, where) or advise(config, shapes, gpu, first)
+    names = _PLANNED.get(phase or "", ())
+    where = max(
+        (one for one in first.phases if one.name.startswith(names)), key=lambda one: one.memory.total, default=None
+    )
+    found = relieve(config, shapes, gpu, first, where.name) if where else []
+    found = found or advise(config, shapes, gpu, first)
     changes = [f"{one.words} ({one.phase} {_size(one.peak)} by the plan)" for one in found]
     return f"try {', or '.join(changes)}; see `rlx plan`" if changes else None
 
