@@ -14,11 +14,12 @@ from checkpoint_models import engine_state, on_ranks, sharded, tiny_model
 from tests.support.object_stores import ObjectServer, gcs
 from verl_core.checkpoint import CheckpointStore, find_checkpoint, load_role, save_role
 from verl_core.checkpoint.inspect import UNFINISHED, inspect
+from verl_core.checkpoint.lease import Lease
 from verl_core.checkpoint.manifest import content_faults, read_manifest
 from verl_core.checkpoint.object_store import ObjectStore
 from verl_core.checkpoint.objects import ObjectPath
 from verl_core.checkpoint.owner import host
-from verl_core.checkpoint.place import claim
+from verl_core.checkpoint.place import claimed
 from verl_core.checkpoint.retention import Retention
 from verl_core.checkpoint.shards import Shards
 from verl_core.config.errors import RunError, UserError
@@ -140,21 +141,26 @@ def test_a_run_that_saved_elsewhere_is_not_begun_again(place, tmp_path):
     here = TrainerConfig(project_name="p", experiment_name="a")
     there = replace(here, checkpoint_url=place.url)
     run = tmp_path / "p" / "a"
+
+    def start(trainer: TrainerConfig) -> None:
+        with claimed(trainer, run, resume=True):
+            pass
+
     with CheckpointStore(run / "checkpoints").saving(1):
         pass
     with pytest.raises(UserError, match=rf"{place}/p/a has no checkpoint; the run saved to {run}/checkpoints"):
-        claim(there, run, resume=True)
+        start(there)
     save(ObjectStore(place / "p" / "a"), 1)
-    claim(there, run, resume=True)  # somebody has copied them
+    start(there)  # somebody has copied them
 
     shutil.rmtree(run / "checkpoints")
     RunRecords(run).start({}, checkpoints=f"{place}/p/a")
     with pytest.raises(UserError, match=f"has no checkpoint; the run saved to {place}/p/a") as refused:
-        claim(here, run, resume=True)
+        start(here)
     assert f"go on with trainer.checkpoint_url={place}, or copy" in refused.value.hint
     with CheckpointStore(run / "checkpoints").saving(1):
         pass
-    claim(here, run, resume=True)
+    start(here)
 
 
 def test_an_evaluation_names_the_checkpoint_that_it_has_a_copy_of(tmp_path):
@@ -260,7 +266,8 @@ def test_a_lost_object_is_named_and_passed_over(place, caplog):
 
 
 def test_two_runs_with_one_place(place):
-    first, second = ObjectStore(place, writer="one"), ObjectStore(place, writer="two")
+    first = ObjectStore(place, lease=Lease(place, "one"))
+    second = ObjectStore(place, lease=Lease(place, "two", silent_s=0))
     first.claim(resume=False)
     save(first, 1)
     with pytest.raises(UserError, match="holds checkpoints of another run: global_step_1"):

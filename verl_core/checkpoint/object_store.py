@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import socket
-import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from verl_core.checkpoint.find import newest_whole
 from verl_core.checkpoint.inspect import UNFINISHED, inspect, survey
+from verl_core.checkpoint.lease import Lease
 from verl_core.checkpoint.manifest import (
     MANIFEST,
     Manifest,
@@ -31,32 +29,29 @@ from verl_core.config.errors import RlxError, RunError, UserError
 
 log = logging.getLogger(__name__)
 
-WRITER = "writer.json"
-_THIS_PROCESS = f"process {os.getpid()} on {socket.gethostname()}, {uuid.uuid4().hex[:8]}"
-
 
 class ObjectStore(Saves[ObjectPath]):
     """See `Saves`; `folder` is the run's own place on the store.
 
-    Of several runs with one place the last to `claim` it goes on, and the others end at their next save: stores have no
-    locks. A step that is being written or removed holds an object UNFINISHED with the names of what others put there,
-    which is never touched.
+    One run at a time writes there, see `Lease`; should another have taken the place while this one was silent, this one
+    ends at its next save, and removes nothing. A step that is being written or removed holds an object UNFINISHED with
+    the names of what others put there, which is never touched.
     """
 
-    def __init__(self, folder: ObjectPath, keep: int | Retention | None = None, writer: str = _THIS_PROCESS):
+    def __init__(self, folder: ObjectPath, keep: int | Retention | None = None, lease: Lease | None = None):
         super().__init__(folder, keep)
-        self.writer = writer
+        self.lease = lease or Lease(folder)
 
     def claim(self, resume: bool) -> None:
         """Makes this the run that writes here, before anything costly is done. Raises UserError when the store cannot
-        be written, or holds checkpoints already and the run does not `resume` from them."""
+        be written, another run is at work there, or it holds checkpoints and the run does not `resume` from them."""
         with before_the_start():
             if not resume and (there := [found.path.name for found in inspect(self.folder)]):
                 raise UserError(
                     f"{self.folder} holds checkpoints of another run: {', '.join(there[-3:])}",
                     "go on with it by --resume, or choose another trainer.experiment_name or trainer.checkpoint_url",
                 )
-            (self.folder / WRITER).write_text(json.dumps({"writer": self.writer}) + "\n")
+            self.lease.take()
 
     def recover(self) -> None:
         objects = self.folder.sizes()
@@ -90,7 +85,7 @@ class ObjectStore(Saves[ObjectPath]):
     def abort(self, step: int) -> None:
         if folder := self._open.pop(step, None):
             try:
-                if self._other_writer() is None:  # who took the place over may be writing this very step
+                if self.lease.other() is None:  # who took the place over may be writing this very step
                     folder.delete(_strays(folder))  # under its mark still: a rank may be about to finish an object
             except (RlxError, OSError) as error:  # the next run does it
                 log.warning("could not remove %s: %s", folder, error)
@@ -137,20 +132,17 @@ class ObjectStore(Saves[ObjectPath]):
 
     def _refuse_others(self, step: int) -> None:
         """Raises RunError when another run has claimed the place since."""
-        if other := self._other_writer():
+        if other := self.lease.other():
             raise RunError(
                 f"checkpoint of step {step}: {self.folder} was taken over by another run ({other})",
                 "give each run a trainer.experiment_name or a trainer.checkpoint_url of its own",
             )
 
-    def _other_writer(self) -> str | None:
-        try:
-            last: str = json.loads((self.folder / WRITER).read_text())["writer"]
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError):
-            return f"{WRITER} is unreadable"
-        return None if last == self.writer else last
+    def _prune(self) -> None:
+        if other := self.lease.other():
+            log.warning("old checkpoints stay: %s was taken over by another run (%s)", self.folder, other)
+        else:
+            super()._prune()
 
 
 def _mark(path: ObjectPath, foreign: list[str]) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from verl_core.checkpoint.inspect import CHECKPOINTS, checkpoints_folder, survey
@@ -22,15 +24,21 @@ def saves_of(trainer: TrainerConfig, run_dir: Path, keep: Retention | None = Non
     return CheckpointStore(run_dir / CHECKPOINTS, keep)
 
 
-def claim(trainer: TrainerConfig, run_dir: Path, resume: bool) -> None:
-    """Looks whether checkpoints can be saved, before minutes are spent on a model; of a folder that is the first save's
-    to find out. Raises UserError as `ObjectStore.claim`, and for a run that saved elsewhere before."""
+@contextmanager
+def claimed(trainer: TrainerConfig, run_dir: Path, resume: bool) -> Iterator[None]:
+    """Around a run's work. Looks whether checkpoints can be saved, before minutes are spent on a model (of a folder
+    that is the first save's to find out), and holds the run's place on an object store against others. Raises UserError
+    as `ObjectStore.claim`, and for a run that saved elsewhere before."""
     store = saves_of(trainer, run_dir)
     if resume:
         with before_the_start():
             _refuse_elsewhere(store, run_dir)
-    if isinstance(store, ObjectStore):
-        store.claim(resume)
+    if not isinstance(store, ObjectStore):
+        yield
+        return
+    store.claim(resume)
+    with store.lease.renewed():
+        yield
 
 
 def _refuse_elsewhere(store: CheckpointStore | ObjectStore, run_dir: Path) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress as Bar
 
-from verl_core.checkpoint.place import claim
+from verl_core.checkpoint.place import claimed
 from verl_core.config import garbage
 from verl_core.config.effective import effective, learner, uses_rollout
 from verl_core.config.errors import EnvError, RlxError, RunError, UserError
@@ -110,11 +110,11 @@ def _work(config: RlxConfig, args: argparse.Namespace, stop: Stop) -> int:
     _find_prompts(config)
     check_named_rules(config.reward)
     find_frozen(config)
-    claim(config.trainer, args.run_dir, args.resume)
-    model_folder = _model_folder(config, args.run_dir, stop)
-    if model_folder is None:
-        return stop.exit_code
-    return asyncio.run(_train(config, args, records, model_folder, stop))
+    with claimed(config.trainer, args.run_dir, args.resume):
+        model_folder = _model_folder(config, args.run_dir, stop)
+        if model_folder is None:
+            return stop.exit_code
+        return asyncio.run(_train(config, args, records, model_folder, stop))
 
 
 def _find_prompts(config: RlxConfig) -> None:
