@@ -70,6 +70,13 @@ def test_dry_run_shows_the_plan_and_writes_nothing(rlx, tmp_path):
     assert all_paths(tmp_path) == []
 
 
+@pytest.mark.parametrize("how", [["--dry-run"], ["--launcher", "slurm", "--dry-run"], ["--launcher", "slurm"], []])
+def test_sizes_that_do_not_divide_are_refused_however_a_run_is_started(rlx, how):
+    done = rlx("train", "gsm8k-grpo", "cluster.n_gpus_per_node=4", "actor.ulysses_sequence_parallel_size=4", *how)
+    assert (done.returncode, done.stdout) == (1, "") and "run directory" not in done.stderr
+    assert "actor.ulysses_sequence_parallel_size=4 does not divide the model's 14 attention heads" in done.stderr
+
+
 def test_dry_run_json_is_the_only_thing_on_stdout(rlx):
     plan = json.loads(rlx("train", "smoke", "rollout.n=4", "--dry-run", "--json").stdout)
     assert plan["batch"]["sequences"] == plan["batch"]["prompts"] * 4

@@ -34,7 +34,12 @@ def train(
 
     Examples: `rlx train smoke`, `rlx train gsm8k-grpo rollout.engine=hf trainer.seed=1`, `rlx train --resume`.
     """
+    from verl_core.planning.plan import refuse_sizes
+
     resolved = resolve_words(words or [], file, strict)
+    if not dry_run:
+        refuse_unbuilt(resolved)
+    refuse_sizes(resolved.config)
     if launcher:
         flags = [*(["--resume"] if resume else []), *(["--strict"] if strict else []), *(["-v"] if verbose else [])]
         launch_run(launcher, resolved, [*(words or []), *(["-f", str(file)] if file else [])], flags, dry_run, as_json)
@@ -43,10 +48,6 @@ def train(
     if dry_run:
         _show(dry_runs.preview(resolved, resume, job_args), as_json)
         return
-    refuse_unbuilt(resolved)
-    from verl_core.planning.plan import refuse_sizes
-
-    refuse_sizes(resolved.config)
     planned = rundir.plan(resolved, resume)  # a taken name is an error before minutes are spent on an environment
     if changed := rundir.changes(planned, resolved):
         ui.note(f"the run goes on with other values than it began with: {', '.join(changed)}")

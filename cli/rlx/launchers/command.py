@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rlx import rundir, ui
-from rlx.arguments import refuse_unbuilt
 from rlx.launchers import Launcher, lacks, render
 from rlx.launchers.job import Job
 from rlx.launchers.submit import submit
@@ -43,7 +42,6 @@ def launch_run(
         else:
             ui.out(script.rstrip("\n"))
         return
-    refuse_unbuilt(resolved)
     if missing:
         raise missing[0]
     submit(launcher, script, _print_command(launcher, words, flags), as_json)
