@@ -135,8 +135,8 @@ def test_a_closed_stdout_changes_nothing(body, code):
     assert done.returncode == code and "Traceback" not in done.stderr
 
 
-def test_ctrl_c_during_the_start_of_a_job_waits_and_is_one_word():
-    """Imports take a second, and Python would show where in them it was. `rlx` blocks the signal for the job."""
+def test_ctrl_c_during_the_start_of_a_job_is_one_word():
+    """Python would show where in its imports it was. `rlx` blocks the signal until the first of ours."""
     start = (
         "import os, signal, sys; from pathlib import Path; from rlx.env import launch\n"
         "launch.job_command = lambda *_: [sys.executable, '-c', sys.argv[1]]\n"

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
+from verl_core import interrupted
 from verl_core.config import garbage
 from verl_core.config.errors import MachineError, RlxError, RunError, UserError
 
@@ -38,7 +39,8 @@ def run_job(main: Callable[[list[str]], int | None]) -> NoReturn:
     if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
         signal.signal(signal.SIGTERM, _terminated)
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # `rlx` blocks it when it becomes the job
+        if signal.getsignal(signal.SIGINT) is interrupted:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         code = _code_of(main, argv)
     except RlxError as error:
         code = fail(error, argv)

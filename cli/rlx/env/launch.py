@@ -60,7 +60,7 @@ def become(
 
 
 def run_in(python: Path, job: str, args: Sequence[str], threads: int | None) -> NoReturn:
-    """Print the exact launch line on stderr and become the job. Ctrl-C waits until `run_job` there listens to it."""
+    """Print the exact launch line on stderr and become the job. Ctrl-C waits until the job's packages are imported."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         execute(job_command(python, job, args), child_variables(threads))
