@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from verl_core.config import registry
 
@@ -24,6 +25,10 @@ os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
 
 # Until all tests are collected: what is imported until then stays, and looking for garbage in it takes as long as it.
 gc.disable()
+
+# On a loaded machine any example may be slow, and a run of tests shall end as the one before it.
+settings.register_profile("rlx", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("rlx")
 
 ROOT = Path(__file__).resolve().parents[1]
 Run = Callable[..., subprocess.CompletedProcess[str]]

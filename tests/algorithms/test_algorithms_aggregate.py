@@ -35,7 +35,7 @@ def test_modes_by_hand(mode):
     assert of(batch, value_N, mode).item() == pytest.approx(BY_HAND[mode])
 
 
-@settings(deadline=None, max_examples=15)
+@settings(max_examples=15)
 @pytest.mark.parametrize("mode", NAMES)
 @given(seed=st.integers(0, 10_000), data=st.data())
 def test_shares_of_any_split_in_any_order_add_up(seed, mode, data):

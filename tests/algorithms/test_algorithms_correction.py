@@ -81,7 +81,7 @@ def slow(batch, weights: Weights | None, rules: list[Rejection]) -> list[list[fl
     return factors
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(seeds, st.none() | weights_st, st.lists(st.sampled_from(RULES), max_size=3, unique=True), st.data())
 def test_factors_are_the_token_loop(seed, weights, names, data):
     batch = random_batch(seed)
@@ -193,7 +193,7 @@ def test_weights_of_one_leave_the_loss_as_it_was():
     assert repr(results[0]) == repr(results[1])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seeds, weights_st, st.randoms(use_true_random=False))
 def test_neither_order_nor_what_lies_under_mask_0_changes_a_factor(seed, weights, rng: random.Random):
     rules = [rejection("token_k2", 0.5), rejection("seq_mean_k1", "0.5_1.5")]

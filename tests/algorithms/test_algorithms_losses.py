@@ -177,7 +177,7 @@ def test_gradients_are_finite_differences(loss, seed):
     assert torch.autograd.gradcheck(value, [out[n] for n in needs], eps=1e-7, atol=1e-5)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(seeds, st.sampled_from(LOSSES), st.data())
 def test_any_split_and_order_gives_the_same_loss_gradient_and_metrics(seed, loss, data):
     """Micro-batches and ranks are the same thing to a loss: parts of the mini-batch."""
@@ -199,7 +199,7 @@ def test_any_split_and_order_gives_the_same_loss_gradient_and_metrics(seed, loss
     assert joined(seen) == pytest.approx(joined([metrics]), rel=1e-6, abs=1e-9)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(seeds, st.sampled_from(LOSSES), st.sampled_from([NAN, math.inf, -math.inf]))
 def test_nothing_under_mask_0_reaches_loss_gradient_or_metrics(seed, loss, poison):
     clean, poisoned = random_batch(seed, poison=0.0), random_batch(seed, poison=poison)

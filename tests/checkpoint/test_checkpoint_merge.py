@@ -228,7 +228,7 @@ def test_blocks_join_to_the_tensor(two_ranks_run, block_bytes):
         assert torch.equal(torch.cat(list(blocks(shards, name, block_bytes))), tensor), name
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(
         st.tuples(

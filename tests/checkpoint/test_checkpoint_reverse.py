@@ -43,7 +43,7 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
     return {name: tensor for path in folder.glob("*.safetensors") for name, tensor in load_file(path).items()}
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     tied=st.booleans(),
     dtype=st.sampled_from([torch.float32, torch.bfloat16]),

@@ -152,13 +152,13 @@ def _same(found: object, value: object) -> bool:
     return type(found) is type(value) and found == value
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.lists(WORDS, max_size=4))
 def test_random_words(tmp_path_factory, words):
     ends_well(tmp_path_factory.getbasetemp(), "smoke", words)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(st.sampled_from([key for key, tp in leaf_types().items()]), SCALARS | ODD)
 @example("trainer.seed", "1.0")
 @example("trainer.experiment_name", "007")
@@ -177,7 +177,7 @@ def test_a_value_that_is_accepted_is_the_one_given(tmp_path_factory, key, text):
     assert is_as_given(text, found) or isinstance(found, dict), (key, text, found)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(TREES)
 def test_random_trees_as_files(tmp_path_factory, tree):
     folder = tmp_path_factory.getbasetemp()
@@ -186,7 +186,7 @@ def test_random_trees_as_files(tmp_path_factory, tree):
         ends_well(folder, None, file=folder / "rlx.yaml")
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(TEXTS | st.binary(max_size=60).map(lambda raw: raw.decode("utf-8", "surrogateescape")) | st.text(max_size=60))
 def test_random_texts_as_files(tmp_path_factory, text):
     folder = tmp_path_factory.getbasetemp()
@@ -194,7 +194,7 @@ def test_random_texts_as_files(tmp_path_factory, text):
     ends_well(folder, None, file=folder / "rlx.yaml")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     st.sampled_from(["config show smoke", "config check smoke", "profile show smoke", "train --dry-run smoke"]),
     st.lists(WORDS, max_size=3),
@@ -204,14 +204,14 @@ def test_random_words_through_the_command(words, settings_, flags):
     command_ends_well(*words.split(), *settings_, *flags)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(KEYS | st.text(max_size=12), st.lists(WORDS, max_size=2))
 def test_random_keys_are_explained_or_refused(key, words):
     command_ends_well("config", "explain", "smoke" if key.startswith("-") else key, "smoke", *words)
     command_ends_well("config", "schema", "--", key)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(TEXTS | TREES.map(lambda tree: yaml_text.write(tree)), st.lists(WORDS, max_size=1))
 def test_random_files_through_the_command(tmp_path_factory, text, words):
     file = tmp_path_factory.getbasetemp() / "fuzz.yaml"

@@ -157,7 +157,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(st.lists(st.tuples(KEYS, VALUES), min_size=1, max_size=2))
 def test_loader_and_schema_agree_on_random_keys_and_values(tmp_path_factory, settings_):
     tree: dict = {}

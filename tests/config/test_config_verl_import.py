@@ -353,7 +353,7 @@ VALUES = st.sampled_from(
 OVERRIDES = st.tuples(st.sampled_from(["", "+", "~", "actor_rollout_ref."]), KEYS, VALUES)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(OVERRIDES, max_size=4), st.sampled_from(["verl.trainer.main_ppo", "verl.trainer.sft_trainer"]))
 @example([("", "data.train_batch_size", "[")], "verl.trainer.sft_trainer")  # a batch that is not decided
 def test_no_launch_ends_in_a_traceback_and_the_file_is_yaml(overrides, module):

@@ -98,14 +98,14 @@ def launches(draw) -> tuple[list[str], str]:
     return words, "\n".join([*lines, starter + gap + gap.join(used) + tail, ""])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(launches())
 def test_every_way_to_write_the_same_words_gives_the_same_words(case):
     words, script = case
     assert launched(script) == words
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(launches())
 def test_generated_words_are_those_of_bash(case):
     words, script = case
@@ -114,7 +114,7 @@ def test_generated_words_are_those_of_bash(case):
     assert by_bash(plain) == words
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     st.lists(
         st.sampled_from(

@@ -70,7 +70,7 @@ def without_module(config: RlxConfig) -> RlxConfig:
     return config
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(of_type(RlxConfig).map(without_module))
 def test_write_then_read_is_the_identity(config):
     tree, problems = interpolate(yaml_text.read(dump(config)))
@@ -79,7 +79,7 @@ def test_write_then_read_is_the_identity(config):
     assert dump(again) == dump(config)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.text("\\\\${}a'\" ", max_size=8))
 def test_text_that_looks_like_an_interpolation_survives(tmp_path_factory, text):
     path = tmp_path_factory.getbasetemp() / "config.yaml"
@@ -90,7 +90,7 @@ def test_text_that_looks_like_an_interpolation_survives(tmp_path_factory, text):
     assert load_tree(layer, "as a layer") == config
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(ANY)
 def test_yaml_text_is_lossless(value):
     again = yaml_text.read(yaml_text.write(value))

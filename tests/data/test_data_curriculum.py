@@ -130,7 +130,7 @@ def test_answers_that_nobody_scored_say_nothing(file, tokenizer):
     assert loader.state()["streams"][0]["curriculum"] == {}
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     batch=st.integers(1, 6),
     stop=st.integers(0, 12),

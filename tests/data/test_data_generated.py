@@ -21,7 +21,7 @@ from verl_core.rewards.registry import default_scorer
 SEEDS = st.integers(0, 2**32)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SEEDS, st.integers(2, 6), st.integers(1, 200))
 def test_countdown_is_solvable_by_the_numbers_it_shows(seed, most, largest):
     options = CountdownOptions(min_numbers=2, max_numbers=most, max_number=largest)
@@ -52,7 +52,7 @@ def holds(claim, island):
             return not holds(parts[0], island) or holds(parts[1], island)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SEEDS, st.integers(2, 5), st.integers(1, 4))
 def test_solutions_are_the_islands_where_knights_and_only_they_say_what_holds(seed, n, depth):
     random = Random(seed)
@@ -65,7 +65,7 @@ def test_solutions_are_the_islands_where_knights_and_only_they_say_what_holds(se
     assert set(solutions(claims)) == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(SEEDS)
 def test_an_island_has_one_solution(seed):
     island = knights_and_knaves.draw(Random(seed), KnightsAndKnavesOptions(min_people=2, max_people=5))

@@ -40,7 +40,7 @@ def as_text(tokenizer):
     return blind, greedy, bracket
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(
     text=st.text(max_size=60)
     | st.lists(st.sampled_from(["<|im_start|>", "<|im_end|>", "<", "|im_end|>", "a b", "\u0958", " "])).map("".join)

@@ -56,7 +56,7 @@ def test_order_is_keyed_by_seed_and_epoch(dataset):
     assert order(0, 2) == [first, second] and order(1, 1)[0] != first
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(batch=st.integers(1, 10), seed=st.integers(0, 3), shuffle=st.booleans(), stop=st.integers(0, 25))
 def test_resume_at_any_batch_continues_as_if_never_stopped(dataset, batch, seed, shuffle, stop):
     unbroken = loader_of(dataset, batch, seed, shuffle)

@@ -43,7 +43,7 @@ def uids(loader, steps):
     return [[row.uid for row in loader.next()] for _ in range(steps)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     weights=st.lists(st.floats(0.01, 100, allow_nan=False).map(lambda w: round(w, 3)), min_size=2, max_size=6),
     turns=st.integers(1, 150),
@@ -80,7 +80,7 @@ def test_the_order_of_one_source_does_not_hang_on_the_others(folder, tokenizer):
     assert of_math({"math": 1, "code": 1}) == of_math({"math": 2, "code": 1})
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     weights=st.lists(st.sampled_from([0.5, 1.0, 2.0, 3.3]), min_size=3, max_size=3),
     batch=st.integers(1, 7),

@@ -61,7 +61,7 @@ POOLS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.dictionaries(st.sampled_from(sorted(KEYS)), st.none(), max_size=5).flatmap(chosen), POOLS, GPUS)
 def test_a_plan_or_an_error(words, pools, gpu):
     words = words | pools

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.planning.planning_examples import estimated, total
 from verl_core.planning.result import Plan
 
-quick = settings(max_examples=12, deadline=None)
+quick = settings(max_examples=12)
 MODELS = st.sampled_from(["Qwen/Qwen2.5-0.5B", "Qwen/Qwen3-4B", "meta-llama/Llama-3.1-8B", "Qwen/Qwen3-30B-A3B"])
 TRAINING = ("update", "log-prob", "checkpoint")
 BASE = ("data.train_batch_size=512", "actor.ppo_mini_batch_size=512", "rollout.engine=vllm", "actor.use_kl_loss=false")

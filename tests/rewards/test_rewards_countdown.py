@@ -115,7 +115,7 @@ _EXPRESSIONS = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(_EXPRESSIONS)
 def test_values_are_those_of_exact_fractions(text):
     parts = [f"Fraction({p})" if p.isdigit() else p for p in text.replace("(", "( ").replace(")", " )").split()]
@@ -128,7 +128,7 @@ def test_values_are_those_of_exact_fractions(text):
     assert work_out(text).value == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text(st.sampled_from("0123456789+-*/()={}\\ <>answerfracboxed\n\u2212\u00d7\u0663"), max_size=60))
 def test_no_text_is_an_error(text):
     assert judged(text)["score"] in (0.0, 1.0)

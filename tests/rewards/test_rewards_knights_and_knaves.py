@@ -100,7 +100,7 @@ def test_time_grows_with_the_length_only(piece):
 WORDS = ("Ada", "Ben", "Ann", "is", "not", "a", "knight", "knaves", ",", "/", "or", ":", "\n", "<answer>", "</answer>")
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.sampled_from(WORDS)))
 def test_no_text_is_an_error(words):
     verdict = judged(" ".join(words))

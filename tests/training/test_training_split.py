@@ -81,7 +81,7 @@ answers = st.lists(st.integers(0, 9), min_size=4, max_size=10).filter(any)
 
 
 @pytest.mark.slow
-@settings(max_examples=3, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(max_examples=3, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(produced=answers, seed=st.integers(0, 99), aggregation=st.sampled_from(AGGREGATIONS))
 def test_loss_and_gradient_are_those_of_one_micro_batch_on_one_rank(two_ranks, folder, produced, seed, aggregation):
     batch = scored_batch(produced, seed)

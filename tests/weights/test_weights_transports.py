@@ -60,7 +60,7 @@ def keeping():
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=6)
 def test_every_bit_arrives_at_every_version(kind, data, copying, keeping, tmp_path_factory):
     engines = [keeping if data.draw(st.booleans()) else copying] if kind == "ipc" else [copying, keeping]
     named = data.draw(tensors())

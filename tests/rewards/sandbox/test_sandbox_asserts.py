@@ -37,7 +37,7 @@ def same(a: object, b: object) -> bool:
 
 
 @given(VALUES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_plain_data_arrives_as_it_was(value: object) -> None:
     arrived = decode(json.loads(json.dumps(encode(value, nothing))), nothing)
     assert arrived == value and type(arrived) is type(value)
