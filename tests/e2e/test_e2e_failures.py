@@ -171,6 +171,21 @@ def test_a_tokenizer_without_its_vocabulary_is_refused(rlx, small, warm_model, t
     assert not run_dir_of(tmp_path).exists()
 
 
+def test_a_model_without_a_chat_template_is_told_in_a_line_and_a_hint(rlx, small, warm_model, tmp_path):
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    for path in warm_model.iterdir():
+        if path.name != "chat_template.jinja":
+            (bare / path.name).write_bytes(path.read_bytes())
+    done = rlx(*small("smoke", model__path=bare))
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.splitlines()[-2:] == [
+        f"error: tokenizer '{bare}' has no chat template",
+        "hint: use an instruct model, or set model.custom_chat_template",
+    ]
+    assert not run_dir_of(tmp_path).exists()
+
+
 @pytest.mark.parametrize("closed", [">&- <&-", pytest.param("2>&-", marks=pytest.mark.slow)])
 def test_a_closed_stream_costs_no_run(small, tmp_path, closed):
     command = shlex.join([sys.executable, "-m", "rlx", *small("smoke", steps=1)])

@@ -88,3 +88,22 @@ def test_wrong_weights_are_refused_by_name(name: str):
         engine.generate([request("a", prompt(0))])
     engine.update_weights(good.items(), version=3)
     assert set(engine.generate([request("a", prompt(0))])[0].versions) == {3}
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_weights_that_the_decoder_cannot_take_are_none(name: str, monkeypatch: pytest.MonkeyPatch):
+    """No memory for its copies, say."""
+    model = build(EVERY[name])
+    engine = engine_for(model)
+
+    def full(weights: dict[str, torch.Tensor]) -> None:
+        raise MemoryError("full")
+
+    monkeypatch.setattr(engine._decoder, "load", full)
+    with pytest.raises(MemoryError):
+        engine.update_weights(model.named_parameters(), version=2)
+    with pytest.raises(RunError, match="no weights"):
+        engine.generate([request("a", prompt(0))])
+    monkeypatch.undo()
+    engine.update_weights(model.named_parameters(), version=3)
+    assert set(engine.generate([request("a", prompt(0))])[0].versions) == {3}

@@ -168,8 +168,8 @@ class HfEngine:
             ValueError: a tensor has the wrong shape. After either the engine has no weights.
         """
         with self._control.between_steps():
-            weights = self._weights.take(stream)
-            self._decoder.load(weights)
+            with self._weights.taken(stream) as weights:
+                self._decoder.load(weights)
             before, self._addresses = self._addresses, self._decoder.addresses()
             if before != self._addresses:
                 self._drop_graphs()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -29,9 +30,10 @@ class WeightTable:
     def complete(self) -> bool:
         return bool(self.tensors)
 
-    def take(self, stream: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-        """Takes one full set of weights and returns the required ones. A second name of a tied parameter and persistent
-        buffers may come and are ignored.
+    @contextmanager
+    def taken(self, stream: Iterable[tuple[str, Tensor]]) -> Iterator[dict[str, Tensor]]:
+        """Takes one full set of weights and gives the required ones; they count when the block, which puts them to use,
+        has ended well. A second name of a tied parameter and persistent buffers may come and are ignored.
 
         Raises:
             KeyError: a name is not this model's, or one of its parameters did not come.
@@ -39,8 +41,8 @@ class WeightTable:
         """
         self.tensors = {}  # what was copied so far would be overwritten: a failure leaves no weights, not a mixture
         fresh = {name: self._keep(name, tensor) for name, tensor in self._names.checked(stream)}
+        yield fresh
         self.tensors = fresh
-        return fresh
 
     def _keep(self, name: str, tensor: Tensor) -> Tensor:
         if tensor.dtype == self.dtype and tensor.device == self.device:
