@@ -232,3 +232,10 @@ def test_liger_kernels_are_refused_without_a_gpu(tmp_path):
         apply_liger(
             load_causal_lm(ModelConfig(path=str(write_model(tmp_path))), dtype=torch.float32), torch.device("cpu")
         )
+
+
+def test_liger_kernels_are_refused_for_an_architecture_that_has_none(tmp_path):
+    model = load_causal_lm(ModelConfig(path=str(write_model(tmp_path))), dtype=torch.float32)
+    model.config.model_type = "cohere"
+    with pytest.raises(UserError, match="Liger has no kernels for model type 'cohere'"):
+        apply_liger(model, torch.device("cuda"))
