@@ -18,6 +18,7 @@ from verl_core.config.errors import EnvError, UserError
 from verl_core.config.schema import ModelConfig
 from verl_core.models.adapter_folder import CONFIG, WEIGHTS, read_config, tensor_name
 from verl_core.models.adapter_targets import chosen_layers, shortest_names
+from verl_core.models.misfits import misfits
 
 NAME = "default"  # peft's name of the adapter inside the model
 
@@ -112,17 +113,9 @@ class Adapter:
                 f"model.lora_adapter_path: cannot read {folder / WEIGHTS}: {error}", "copy the adapter's folder again"
             ) from error
         own = self.trained()
-        wrong = [f"{name} is missing" for name in own.keys() - stored.keys()]
-        wrong += [f"{name} is unknown" for name in stored.keys() - own.keys()]
-        wrong += [
-            f"{name} has shape {list(stored[name].shape)}, not {list(own[name].shape)}"
-            for name in own.keys() & stored.keys()
-            if own[name].shape != stored[name].shape
-        ]
-        if wrong:
-            more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        if wrong := misfits(own, stored):
             raise UserError(
-                f"model.lora_adapter_path: {folder} does not fit: {'; '.join(sorted(wrong)[:3])}{more}",
+                f"model.lora_adapter_path: {folder} does not fit: {wrong}",
                 f"set model.path and model.target_modules to those in its {CONFIG}",
             )
         for name, parameter in own.items():

@@ -35,6 +35,8 @@ class EngineState:
 
 
 class TrainEngine(Protocol):
+    """One role's model in training: its weights, optimizer and learning-rate schedule."""
+
     def forward(
         self,
         batch: Batch,
@@ -70,15 +72,20 @@ class TrainEngine(Protocol):
         """Within the context the weights are those of `snapshot(name)`. Raises KeyError for an unknown name."""
         ...
 
-    def drop(self, name: str) -> None: ...
+    def drop(self, name: str) -> None:
+        """Forgets the snapshot. Raises KeyError for an unknown name."""
+        ...
 
-    def state(self) -> EngineState: ...
+    def state(self) -> EngineState:
+        """The live tensors, not copies, in the placement they have."""
+        ...
 
     def load_state(self, state: EngineState) -> None:
         """Takes tensors of any placement (they are redistributed to this engine's). Raises UserError naming the
         parameters when the names or shapes are not this model's."""
         ...
 
-    def offload(
-        self, to: Literal["cpu", "device"], what: frozenset[str] = frozenset({"params", "optimizer"})
-    ) -> None: ...
+    def offload(self, to: Literal["cpu", "device"], what: frozenset[str] = frozenset({"params", "optimizer"})) -> None:
+        """Moves parameters, optimizer state or both to host memory or back. `forward`, `step` and `named_weights` bring
+        back what they need."""
+        ...

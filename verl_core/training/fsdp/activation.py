@@ -102,6 +102,8 @@ class _Saved:
 
 
 class HostActivations:
+    """What layers have saved, by layer, in host memory; `around` makes a layer's call save there."""
+
     def __init__(self, device: torch.device):
         self.stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.device = device

@@ -9,22 +9,16 @@ from torch import Tensor
 from torch.optim import AdamW, Optimizer
 
 from verl_core.config.errors import UserError
+from verl_core.models.misfits import misfits
 from verl_core.training.fsdp.host_adamw import HostAdamW
 from verl_core.training.fsdp.shard import copy_into, local
 
 
 def check_names(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> None:
     """Raises UserError naming the parameters that are missing, unknown or of another shape."""
-    wrong = [f"{n} is missing" for n in own.keys() - given.keys()] + [
-        f"{n} is unknown" for n in given.keys() - own.keys()
-    ]
-    for name in own.keys() & given.keys():
-        if own[name].shape != given[name].shape:
-            wrong.append(f"{name} has shape {list(given[name].shape)}, not {list(own[name].shape)}")
-    if wrong:
-        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+    if wrong := misfits(own, given):
         raise UserError(
-            f"the state is not this model's: {'; '.join(sorted(wrong)[:3])}{more}",
+            f"the state is not this model's: {wrong}",
             hint="resume with the model.path and model.override_config the checkpoint was written with",
         )
 
