@@ -46,6 +46,26 @@ def test_kill_9_and_resume_equals_the_unbroken_run(rlx, small, start, unbroken, 
     assert [p.name for p in sorted((run_dir / "rollouts").iterdir())] == [f"step_{n}.jsonl" for n in range(1, 7)]
 
 
+@pytest.mark.slow
+def test_five_kills_of_one_run_change_nothing(rlx, small, start, train_here, tmp_path: Path):
+    """Each at a random moment after the step that the run had gone on from, most of them in or beside a save."""
+    words = small("smoke", steps=40, trainer__save_freq=1, trainer__test_freq=0, data__val_files="null")
+    unbroken = train_here([*words, "trainer.experiment_name=unbroken"])
+    latest, seen, rng = run_dir_of(tmp_path) / "checkpoints" / "latest", "", random.Random(11)
+    for kill in range(5):
+        process = start(*words, *(["--resume"] if kill else []))
+        while not latest.exists() or latest.read_text() == seen:
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.02)
+        time.sleep(rng.random() * 0.4)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL, "the run ended before it could be killed"
+        seen = latest.read_text()
+    done = rlx(*words, "--resume")
+    assert done.returncode == 0, done.stderr
+    assert records(run_dir_of(tmp_path)) == unbroken
+
+
 def test_resume_twice_with_a_lower_learning_rate_goes_on_in_the_same_run(train_here, small, tmp_path: Path):
     """Cases G3 and S4: a changed value is no obstacle, and the last step is saved once."""
     train_here(small("smoke", steps=3))
