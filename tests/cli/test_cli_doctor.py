@@ -358,13 +358,13 @@ def test_who_is_told_to_stay_offline_asks_nobody(monkeypatch):
 
 def test_a_name_server_that_hangs_costs_two_seconds(monkeypatch):
     def hang(*_: object) -> None:
-        time.sleep(2.5)
+        time.sleep(8)
         raise OSError("it gave up")
 
     monkeypatch.setattr(index.socket, "create_connection", hang)
     started = time.monotonic()
     assert [finding.state for finding in network.servers(GENERAL)] == ["warn", "warn"]
-    assert time.monotonic() - started < 3
+    assert time.monotonic() - started < 6
 
 
 def test_ports(monkeypatch):

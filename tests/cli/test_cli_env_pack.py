@@ -198,7 +198,7 @@ def test_ctrl_c_ends_at_once_and_the_next_command_goes_on(site):
     while not any(path.stat().st_size for path in site.folder.glob(part)) and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=10) and process.returncode == 130
+    assert process.communicate(timeout=25) and process.returncode == 130
     assert [path.name for path in site.folder.iterdir() if path.is_file()] == []
     site.index.go_on.set()
     site.index.requests.clear()
@@ -217,7 +217,7 @@ def test_ctrl_c_while_connections_are_made_is_an_interrupt_and_no_crash(site, af
         time.sleep(0.001)
     time.sleep(after_s)
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=10) and process.returncode == 130
+    assert process.communicate(timeout=25) and process.returncode == 130
 
 
 def test_what_is_under_way_has_ended_when_the_first_failure_is_raised(locked, tmp_path, monkeypatch):

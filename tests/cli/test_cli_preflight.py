@@ -259,7 +259,7 @@ def test_a_proxy_that_only_uv_knows_is_believed(no_proxies, tmp_path):
 
 def test_a_name_server_that_never_answers_does_not_hold_the_command(no_proxies):
     def hang(*_: object) -> None:
-        index.time.sleep(2.5)
+        index.time.sleep(8)
         raise OSError("it gave up")
 
     no_proxies.setattr(index.socket, "create_connection", hang)
@@ -267,7 +267,7 @@ def test_a_name_server_that_never_answers_does_not_hold_the_command(no_proxies):
     assert index.unreachable(["https://a", "https://b"], 0.3) == dict.fromkeys(
         ("https://a", "https://b"), "no answer in 0.3 s"
     )
-    assert index.time.monotonic() - started < 2
+    assert index.time.monotonic() - started < 6
 
 
 def test_what_an_interpreter_needs_follows_extras_in_extras():

@@ -20,10 +20,10 @@ def laughs(levels: int) -> str:
 
 @pytest.mark.parametrize("form", ["{}", "<<: {{{}}}"])
 def test_aliases_that_stand_for_billions_of_values_are_refused_at_once(form: str) -> None:
-    started = time.monotonic()
+    started = time.process_time()
     with pytest.raises(ValueError, match="more than 100000 values"):
         yaml_text.read(form.format(laughs(9) if form == "{}" else laughs(9).replace("\n", ", ")))
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_aliases_that_stand_for_little_are_read() -> None:

@@ -103,9 +103,9 @@ def test_a_gold_may_be_json_and_must_be_usable():
 
 @pytest.mark.parametrize("piece", ["<answer>", "8+", "((", "-", "1 ", " ", "\\frac{", "8=", "\n1+1", "\\boxed{", "*"])
 def test_time_grows_with_the_length_only(piece):
-    began = time.perf_counter()
+    began = time.process_time()
     judged(piece * (300_000 // len(piece)))
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 _EXPRESSIONS = st.recursive(

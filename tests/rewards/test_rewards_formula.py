@@ -88,11 +88,11 @@ HOSTILE = [
 def test_nothing_else_is(text, monkeypatch):
     for name in ("eval", "exec"):
         monkeypatch.setattr(builtins, name, lambda *_: pytest.fail("text was evaluated"))
-    began = time.perf_counter()
+    began = time.process_time()
     for read in (integer, symbolic):
         with pytest.raises((NotFormula, TypeError)):
             read(text)
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 def test_literals_hold_no_code():

@@ -174,7 +174,7 @@ def test_slow_hanging_and_dripping_servers_cost_their_time_and_no_more():
     for play in (hang, drip):
         began = time.perf_counter()
         found = one(play, timeout_s=0.15, retries=1)
-        assert found.error == "timeout: the judge took longer than 0.15 s" and time.perf_counter() - began < 2
+        assert found.error == "timeout: the judge took longer than 0.15 s" and time.perf_counter() - began < 4
 
 
 def test_closing_gives_up_what_is_under_way():
@@ -192,7 +192,7 @@ def test_closing_gives_up_what_is_under_way():
 
         began = time.perf_counter()
         asyncio.run(leave())
-        assert time.perf_counter() - began < 2
+        assert time.perf_counter() - began < 4
 
 
 def test_no_more_requests_than_allowed_at_a_time_and_verdicts_in_order():

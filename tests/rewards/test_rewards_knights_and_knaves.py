@@ -91,10 +91,10 @@ def test_an_unusable_gold_is_the_rows_fault():
     "piece", ["Ada ", "Ada is ", "knight ", "<answer>", "Ada is a knight or ", "-", "\u2019", "a'a"]
 )
 def test_time_grows_with_the_length_only(piece):
-    began = time.perf_counter()
+    began = time.process_time()
     judged(piece * (200_000 // len(piece)))
     judged("Ada " * 20_000 + piece * (100_000 // len(piece)))
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 WORDS = ("Ada", "Ben", "Ann", "is", "not", "a", "knight", "knaves", ",", "/", "or", ":", "\n", "<answer>", "</answer>")

@@ -53,12 +53,12 @@ def test_a_time_limit_holds_from_any_thread(user_pool):  # case R2
 
 
 def test_slow_rules_run_beside_each_other(user_pool):  # case R17
-    """800 answers of 2 ms take 1.6 s one after the other."""
-    pool = user_pool("time.sleep(0.002)\nreturn 1", timeout_s=5, num_workers=8)
+    """400 answers of 10 ms take 4 s one after the other."""
+    pool = user_pool("time.sleep(0.01)\nreturn 1", timeout_s=5, num_workers=8)
     score(pool, texts(*"abcdefgh"))
     began = time.perf_counter()
-    assert all(v.reward == 1.0 for v in score(pool, texts(*["a"] * 800)))
-    assert time.perf_counter() - began < 1.2
+    assert all(v.reward == 1.0 for v in score(pool, texts(*["a"] * 400)))
+    assert time.perf_counter() - began < 3
 
 
 def test_16384_answers_take_a_few_seconds(gsm8k_pool):  # case R17

@@ -29,8 +29,8 @@ def test_processor_time_is_bounded_apart_from_waiting(user_pool):
 
 
 def test_answers_behind_one_that_hangs_do_not_wait(user_pool):
-    """One worker, a limit of 2 s: all others are told long before it, once the rule's usual time is known."""
-    pool = user_pool("while solution_str == 'loop': pass\nreturn extra_info['index']", timeout_s=2.0)
+    """One worker, a limit of 4 s: all others are told long before it, once the rule's usual time is known."""
+    pool = user_pool("while solution_str == 'loop': pass\nreturn extra_info['index']", timeout_s=4.0)
     score(pool, texts(*"abc"))
 
     async def both():
@@ -41,8 +41,8 @@ def test_answers_behind_one_that_hangs_do_not_wait(user_pool):
         return others, time.monotonic() - began, hanging.done(), await hanging
 
     others, seconds, ended, hanging = asyncio.run(both())
-    assert [v.reward for v in others] == list(range(8)) and seconds < 1.5 and not ended
-    assert hanging[0].error == "timeout: no score within 2 s"
+    assert [v.reward for v in others] == list(range(8)) and seconds < 3.5 and not ended
+    assert hanging[0].error == "timeout: no score within 4 s"
 
 
 @pytest.mark.slow

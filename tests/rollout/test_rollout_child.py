@@ -77,12 +77,12 @@ def test_an_answer_that_cannot_be_read_is_an_error_not_a_hang(factory):
 
 
 def test_many_threads_call_at_the_same_time():
-    with clockwork(token_s=0.02) as engine, ThreadPoolExecutor(16) as threads:
+    with clockwork(token_s=0.05) as engine, ThreadPoolExecutor(16) as threads:
         start = time.monotonic()
         requests = [ask(str(i), tokens=10, seed=i) for i in range(16)]
         answers = list(threads.map(lambda request: engine.generate([request])[0], requests))
         assert [a.ids for a in answers] == [expected(r) for r in requests]
-        assert time.monotonic() - start < 16 * 10 * 0.02 / 2  # one after the other it would be twice that and more
+        assert time.monotonic() - start < 16 * 10 * 0.05 / 2  # one after the other it would be twice that and more
 
 
 def test_tokens_on_the_way_add_up_to_the_answer():

@@ -45,9 +45,9 @@ def test_the_program_is_the_last_block(answer: str, program: str) -> None:
 
 @pytest.mark.parametrize("filling", ["a", " ", "\t", "`", "```", "```a\n", "<think>"])
 def test_a_fence_that_is_none_takes_no_time(filling: str) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     program_of(f"```{filling * 40_000}`")
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
 
 
 HONEST = [
