@@ -1,4 +1,4 @@
-"""A checkpoint or a model of an object store on this machine's disk, for what reads files: a merge, an evaluation."""
+"""A checkpoint of an object store on this machine's disk, for what reads files: a merge, an evaluation."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from verl_core.checkpoint.huggingface import of_model
 from verl_core.checkpoint.manifest import MANIFEST, Piece, read_manifest
-from verl_core.checkpoint.model_folder import weight_files
 from verl_core.checkpoint.objects import ObjectPath
 from verl_core.checkpoint.owner import host, runs_here
 from verl_core.checkpoint.pieces import Measured
@@ -27,28 +25,17 @@ _COPY = re.compile(r"rlx-copy-(.+)-(\d+)-[^-]+")  # host, process id
 
 
 def fetched(checkpoint: ObjectPath, parts: tuple[str, ...]) -> Path:
-    """A copy of the manifest and of the pieces below `parts`, see `_copied`. Raises UserError naming the pieces whose
+    """A copy of the manifest and of the pieces below `parts`, see `copied`. Raises UserError naming the pieces whose
     bytes are not those that were written."""
     pieces = dict(read_manifest(checkpoint).below(parts))
-    folder, arrived = _copied(checkpoint, {name: piece.bytes for name, piece in pieces.items()})
+    folder, arrived = copied(checkpoint, {name: piece.bytes for name, piece in pieces.items()})
     if damaged := [f"{name} is damaged (checksum differs)" for name in pieces if arrived[name] != pieces[name]]:
         raise UserError(f"{checkpoint}: {'; '.join(damaged)}", "give another global_step_N of the run")
     (folder / MANIFEST).write_text((checkpoint / MANIFEST).read_text(), encoding="utf-8")
     return folder
 
 
-def fetched_model(model: ObjectPath) -> Path:
-    """A copy of the weights and the text files of a Hugging Face folder, see `_copied`. Raises UserError as
-    `weight_files`."""
-    weights = weight_files(model)
-    sizes = {name: size for name, size in model.sizes().items() if name in weights or of_model(name)}
-    folder, arrived = _copied(model, sizes)
-    if cut := [name for name, size in sizes.items() if arrived[name].bytes != size]:
-        raise RunError(f"{model}: {', '.join(cut)} did not arrive whole", "run it again")
-    return folder
-
-
-def _copied(source: ObjectPath, sizes: Mapping[str, int]) -> tuple[Path, dict[str, Piece]]:
+def copied(source: ObjectPath, sizes: Mapping[str, int]) -> tuple[Path, dict[str, Piece]]:
     """These objects below `source` in a temporary folder that goes when this process ends, and what has arrived; the
     folder of a process that was killed goes with the next call. `sizes` in bytes. Raises RunError when there is no room
     for them."""

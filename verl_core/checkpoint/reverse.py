@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from verl_core.checkpoint.distributed import ENGINE, FORMAT
-from verl_core.checkpoint.fetch import fetched_model
+from verl_core.checkpoint.fetch_model import fetched_model
 from verl_core.checkpoint.folders import Folder, folder_of
 from verl_core.checkpoint.huggingface import model_code, require_trusted_code, save_huggingface_files
 from verl_core.checkpoint.manifest import write_manifest
