@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -69,11 +68,11 @@ def test_a_dead_worker_is_a_lost_engine_that_leaves_nothing(engine):
     below = descendants(engine.pid)
     workers = [pid for pid in below if b"Worker_TP" in Path(f"/proc/{pid}/cmdline").read_bytes()]
     assert len(workers) == 2
-    heard = threading.Event()
+    os.kill(workers[1], signal.SIGSTOP)  # so that nothing ends before the kill
     with ThreadPoolExecutor(1) as threads:
-        long = [request("long", (9, 10), seed=1, max_tokens=500, ignore_eos=True)]
-        running = threads.submit(engine.generate, long, lambda parts: heard.set())
-        assert heard.wait(60)
+        running = threads.submit(engine.generate, [request("long", (9, 10), seed=1, max_tokens=500, ignore_eos=True)])
+        with pytest.raises(TimeoutError):
+            running.exception(1)
         os.kill(workers[1], signal.SIGKILL)
         assert isinstance(running.exception(60), EngineLost)
     with pytest.raises(EngineLost):
