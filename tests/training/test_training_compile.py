@@ -9,7 +9,7 @@ from tests.support.ragged_cpu import ragged_kernel_on_the_cpu
 from verl_core.algorithms.loss import Need
 from verl_core.batch import Batch
 from verl_core.config.schema import FsdpConfig
-from verl_core.training.fsdp.packed_input import PackedInput
+from verl_core.training.fsdp.packed_input import PackedInput, full_row
 from verl_core.training.fsdp.shard import decoder_layers
 from verl_core.training.protocol import MicroBatching
 
@@ -52,6 +52,16 @@ def test_rows_of_a_pass_are_laid_out_alike(tmp_path):
     rows = [x for _, x in engine._inputs(make_batch((200, *[12] * 20)), None)]
     assert len({x.packing.S for x in rows}) > 1
     assert {(len(x.packing.cu_B1), x.packing.longest) for x in rows} == {(17, 256)}
+
+
+def test_a_row_that_is_compiled_first_is_full_of_the_batchs_sequences():
+    batch = make_batch((9, 4, 12))
+    row = full_row(batch, 30)
+    assert row.length_S.tolist() == [4, 9, 12, 4] and torch.equal(row["ids_N"][:4], batch["ids_N"][9:13])
+    assert row["mask_N"].tolist() == [False] * 28 + [True] and batch["mask_N"].sum() > 1
+    assert full_row(batch, 3).length_S.tolist() == [2] and full_row(batch.select([]), 30).length_S.tolist() == [2]
+    shared = batch.add(shared_len_S=torch.tensor([8, 3, 11]))
+    assert full_row(shared, 30).group_S.tolist() == [1, 1, 0, 2] and full_row(shared, 7).length_S.tolist() == [2, 2]
 
 
 KINDS = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, cycle
 
 import torch
 from torch import Tensor
@@ -82,19 +83,33 @@ class PackedInput:
         )
 
 
-def filler(batch: Batch, row: int = 0) -> Batch:
-    """A sequence with the columns of this batch, at most `row` tokens long (0: as short as can be) and no longer than
-    the batch's; in a batch that shares prompts two that share all but their last token. Its last token is counted, so
-    that every parameter takes part in the backward pass."""
-    shares = "shared_len_S" in batch
-    longest = int(batch.length_S.max()) if batch.S else 2
-    count, length = (2, max(2, min(longest, row - 1))) if shares else (1, max(2, min(longest, row)))
-    N = count * length
-    columns = {name: x.new_zeros(N, *x.shape[1:]) for name, x in batch.columns.items() if axis_of(name) == "N"}
-    columns["mask_N"] = torch.arange(N) == N - 1
-    if shares:
-        columns["shared_len_S"] = torch.full((count,), length - 1)
-    return Batch(torch.full((count,), length), torch.zeros(count, dtype=torch.int64), columns)
+def filler(batch: Batch) -> Batch:
+    """Two tokens with the columns of this batch, three in a batch that shares prompts: two sequences that share their
+    first. The last one is counted, so that every parameter takes part in the backward pass."""
+    count = 2 if "shared_len_S" in batch else 1
+    columns = {name: x.new_zeros(2 * count, *x.shape[1:]) for name, x in batch.columns.items() if axis_of(name) == "N"}
+    columns["mask_N"] = torch.arange(2 * count) == 2 * count - 1
+    if count == 2:
+        columns["shared_len_S"] = torch.ones(2, dtype=torch.int64)
+    return Batch(torch.full((count,), 2), torch.zeros(count, dtype=torch.int64), columns)
+
+
+def full_row(batch: Batch, row: int) -> Batch:
+    """Sequences of the batch, over and again from the shortest on while a row of `row` tokens has room, so that experts
+    get their usual shares; where prompts are shared, the shortest stands twice. Their last token alone is counted.
+    `filler`, where there is no room."""
+    shortest = torch.argsort(batch.length_S).tolist()
+    twice = shortest[:1] if "shared_len_S" in batch else []
+    index: list[int] = []
+    for s in chain(twice, cycle(shortest)):
+        row -= int(batch.length_S[s])
+        if row < 0:
+            break
+        index.append(s)
+    if len(index) <= len(twice):
+        return filler(batch)
+    found = batch.select(index)
+    return found.drop("mask_N").add(mask_N=torch.arange(found.N) == found.N - 1)
 
 
 def segments(length_S: Sequence[int], row: int) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from verl_core.platforms import Platform
 from verl_core.training.fsdp.compiling import of_any_layout
 from verl_core.training.fsdp.cutting import cut
 from verl_core.training.fsdp.network import READS
-from verl_core.training.fsdp.packed_input import PackedInput, filler, segments
+from verl_core.training.fsdp.packed_input import PackedInput, filler, full_row, segments
 from verl_core.training.protocol import MicroBatching
 
 
@@ -50,9 +50,9 @@ class Rows:
     ) -> Iterator[tuple[list[int] | None, PackedInput]]:
         """Micro-batches as sequence indices and packed input. All ranks have equally many, since each one runs
         collectives: a rank with fewer cuts its own further, and where it has not enough sequences (or whole groups)
-        repeats a filler that counts for nothing (index None). Where layers are compiled for a row's length alone, a
-        filler of each length stands before the first pass of each `code` (what they are compiled for beside it): so no
-        later pass stops for seconds because a length appears."""
+        repeats a filler that counts for nothing (index None). Where layers are compiled for a row's length alone, one
+        row of each length that counts for nothing stands before the first pass of each `code` (what they are compiled
+        for beside it): so no later pass stops for seconds because a length appears."""
         ranks = self.split.size if self.split and not self.split.gathers else 1
         kinds = [batch]  # of rows: some have no group of several
         if self.share_prompt:
@@ -63,7 +63,7 @@ class Rows:
         least = self._least(batch, cuts, rule)
         for row in self._to_compile(rule, ranks, code):
             for kind in kinds:
-                yield None, self._packed(filler(kind, row), row, needs, least)
+                yield None, self._packed(full_row(kind, row), row, needs, least)
         for index in cuts:
             own = filler(batch) if index is None else batch if index == whole else batch.select(index)
             tokens = row_tokens(own) if self.share_prompt else own.N
