@@ -162,6 +162,8 @@ class FsdpEngine:
         self.network.eval()
         out = {need: self.network.column(need, batch, k, self.compute_dtype, self.platform.device) for need in want}
         with self._computing():
+            for x in self._to_compile(batch, micro, want):
+                self.network(x, want, temperature, k, ref_head)
             for index, x in self._inputs(batch, micro, want):
                 with part("micro_batch"):
                     found = on_tokens(self.network(x, want, temperature, k, ref_head), x, want)
@@ -185,8 +187,7 @@ class FsdpEngine:
                     self.layout.add_up_over_parts(self.network)
                 norm = clip_and_step(self.network, self.optimizers, self.grad_clip)
         finally:  # after an error, too, the next step starts from nothing
-            for p in self.network.parameters():
-                p.grad = None
+            self._forget_gradients()
         own_parts = metrics.join(parts if self.leads else [])
         joined = metrics.values(metrics.across_ranks(own_parts, self.group, self.world))
         own = {"grad_norm": norm, "lr": lr, "skipped_steps": float(not math.isfinite(norm))}
@@ -207,10 +208,12 @@ class FsdpEngine:
         """Forward, on the micro-batches of `read`, and backward; gradients are reduced over ranks in each one's
         backward, or in the last one's."""
         parts: list[dict[str, Metric]] = []
+        for x in self._to_compile(read, None, loss.needs):
+            self._expect_backward(last=True)
+            _zero(self.network(x, loss.needs, loss.temperature, ref_head=ref_head)).backward()
+            self._forget_gradients()
         for (index, x), last in with_last(self._inputs(read, None, loss.needs, keeps_groups(loss))):
-            reduces_in_backward(self.network, last or self.reduce_each, last)
-            for module in fsdp_modules(self.network):
-                module.set_reshard_after_backward(last or self.reshard_between, recurse=False)
+            self._expect_backward(last)
             with part("micro_batch"):
                 out = self.network(x, loss.needs, loss.temperature, ref_head=ref_head)
                 if index is None:
@@ -223,6 +226,16 @@ class FsdpEngine:
                     self.halves.collect_gradients()
                 parts.append({f"{self.role}/loss": Metric(share.detach(), how="sum"), **logged})
         return parts
+
+    def _expect_backward(self, last: bool) -> None:
+        """Before the backward pass of a micro-batch, the last one of its mini-batch or not."""
+        reduces_in_backward(self.network, last or self.reduce_each, last)
+        for module in fsdp_modules(self.network):
+            module.set_reshard_after_backward(last or self.reshard_between, recurse=False)
+
+    def _forget_gradients(self) -> None:
+        for p in self.network.parameters():
+            p.grad = None
 
     def _schedule(self) -> float:
         """Sets the learning rate of this optimizer step, be it taken or skipped, and returns it."""
@@ -241,9 +254,15 @@ class FsdpEngine:
         whole_groups: bool = False,
     ) -> Iterator[tuple[list[int] | None, PackedInput]]:
         """See `Rows.inputs`."""
-        rule = micro if micro is not None and micro != MicroBatching() else self.micro
+        return self.rows.inputs(batch, self._rule(micro), needs, whole_groups)
+
+    def _to_compile(self, batch: Batch, micro: MicroBatching | None, needs: frozenset[Need]) -> Iterator[PackedInput]:
+        """See `Rows.to_compile`."""
         code = self.network.training, self.adapter is not None and self.adapter.active
-        return self.rows.inputs(batch, rule, needs, whole_groups, code)
+        return self.rows.to_compile(batch, self._rule(micro), needs, code)
+
+    def _rule(self, micro: MicroBatching | None) -> MicroBatching:
+        return micro if micro is not None and micro != MicroBatching() else self.micro
 
     # --- weights --------------------------------------------------------------------------------------------------
 

@@ -41,33 +41,42 @@ class Rows:
         self._met: set[tuple[object, ...]] = set()
 
     def inputs(
-        self,
-        batch: Batch,
-        rule: MicroBatching,
-        needs: frozenset[Need] = frozenset(),
-        whole_groups: bool = False,
-        code: tuple[bool, ...] = (),
+        self, batch: Batch, rule: MicroBatching, needs: frozenset[Need] = frozenset(), whole_groups: bool = False
     ) -> Iterator[tuple[list[int] | None, PackedInput]]:
         """Micro-batches as sequence indices and packed input. All ranks have equally many, since each one runs
         collectives: a rank with fewer cuts its own further, and where it has not enough sequences (or whole groups)
-        repeats a filler that counts for nothing (index None). Where layers are compiled for a row's length alone, one
-        row of each length that counts for nothing stands before the first pass of each `code` (what they are compiled
-        for beside it): so no later pass stops for seconds because a length appears."""
-        ranks = self.split.size if self.split and not self.split.gathers else 1
-        kinds = [batch]  # of rows: some have no group of several
+        repeats a filler that counts for nothing (index None)."""
         if self.share_prompt:
-            batch = batch.drop().add(shared_len_S=shared_S(batch))
-            kinds.append(batch)
+            batch = _sharing(batch)
         whole = list(range(batch.S))
-        cuts = cut(batch, rule, ranks, whole_groups, self._most)
+        cuts = cut(batch, rule, self._together, whole_groups, self._most)
         least = self._least(batch, cuts, rule)
-        for row in self._to_compile(rule, ranks, code):
-            for kind in kinds:
-                yield None, self._packed(full_row(kind, row), row, needs, least)
         for index in cuts:
             own = filler(batch) if index is None else batch if index == whole else batch.select(index)
             tokens = row_tokens(own) if self.share_prompt else own.N
             yield index, self._packed(own, self._length(tokens, rule), needs, least)
+
+    def to_compile(
+        self, batch: Batch, rule: MicroBatching, needs: frozenset[Need], code: tuple[bool, ...]
+    ) -> Iterator[PackedInput]:
+        """Where layers are compiled for a row's length alone (with cuDNN's kernel), a row of each length before the
+        first pass of each `code`, which is what they are compiled for beside it: so no later pass stops for seconds
+        because a length appears. Equally many on all ranks."""
+        if rule.tokens is None or not self.compiled or not cudnn_ragged.usable(self.platform.device):
+            return
+        step = self._step(rule)
+        if (step, *code) in self._met:
+            return
+        self._met.add((step, *code))
+        kinds = [batch, _sharing(batch)] if self.share_prompt else [batch]  # some rows have no group of several
+        for row in range(step, self._length(rule.tokens * self._together, rule) + 1, step):
+            for kind in kinds:
+                yield self._packed(full_row(kind, row), row, needs, (0, 0))
+
+    @property
+    def _together(self) -> int:
+        """Ranks whose token budgets make one row."""
+        return self.split.size if self.split and not self.split.gathers else 1
 
     def _most(self, count: int) -> int:
         """The largest of all ranks' counts."""
@@ -95,17 +104,6 @@ class Rows:
         ranks = self.split.size if self.split else 1
         return quarter * ranks if self.split is None or not self.split.gathers else -(-quarter // ranks) * ranks
 
-    def _to_compile(self, rule: MicroBatching, ranks: int, code: tuple[bool, ...]) -> range:
-        """Lengths of rows; none where they have been met, or where layers are compiled for more than the length
-        (without cuDNN's kernel)."""
-        if rule.tokens is None or not self.compiled or not cudnn_ragged.usable(self.platform.device):
-            return range(0)
-        step = self._step(rule)
-        if (step, *code) in self._met:
-            return range(0)
-        self._met.add((step, *code))
-        return range(step, self._length(rule.tokens * ranks, rule) + 1, step)
-
     def _least(self, batch: Batch, cuts: list[list[int] | None], rule: MicroBatching) -> tuple[int, int]:
         """The most sequences of a row of these, and the longest one: what all rows are laid out for where layers are
         compiled, so that kernels have few plans to make and no layer is compiled anew (seconds, in mid-run) for a row
@@ -115,3 +113,7 @@ class Rows:
         rows = [batch.length_S[index].tolist() for index in cuts if index is not None]
         found = [segments(row, self._length(sum(row), rule)) for row in rows]
         return max((S for S, _ in found), default=0), max((longest for _, longest in found), default=0)
+
+
+def _sharing(batch: Batch) -> Batch:
+    return batch.drop().add(shared_len_S=shared_S(batch))
