@@ -1,11 +1,15 @@
 """Compiled layers give what plain ones give, on rows of few lengths."""
 
+from functools import partialmethod
+
 import pytest
 import torch
+from torch import nn
 from torch._dynamo.testing import EagerAndRecordGraphs
 from training_tiny import VOCAB, NllEntropy, make_batch, make_engine, totals, weights, write_model
 
 from tests.support.ragged_cpu import ragged_kernel_on_the_cpu
+from tests.training.training_ranks import running, train
 from verl_core.algorithms.loss import Need
 from verl_core.batch import Batch
 from verl_core.config.schema import FsdpConfig
@@ -104,6 +108,33 @@ def test_later_passes_compile_nothing(tmp_path, monkeypatch, model, share):
         want = passes(plain, *lengths)
     torch.testing.assert_close(got[0], want[0], rtol=1e-4, atol=1e-4)
     assert got[1] == pytest.approx(want[1], rel=1e-4)
+
+
+def _compiled(share, *arguments):
+    """`train` on one rank whose layers are compiled around the kernel, and the number of compilations."""
+    counters = torch._dynamo.utils.counters["stats"]
+    with pytest.MonkeyPatch.context() as patch, ragged_kernel_on_the_cpu(patch):
+        patch.setattr(nn.Module, "compile", partialmethod(nn.Module.compile, backend="aot_eager"))
+        before = counters["unique_graphs"]
+        return train(share, *arguments), counters["unique_graphs"] - before
+
+
+@pytest.mark.slow
+def test_ranks_meet_all_lengths_together(tmp_path):
+    """Rows that count for nothing leave no gradient. Both ranks have half of every row."""
+    folder, batch = write_model(tmp_path, max_position_embeddings=256), make_batch((30, 9, 12, 7, 40, 5))
+    every = list(range(batch.S))
+    want = train(every, batch, folder, NllEntropy(), {})
+    options = {"micro": MicroBatching(tokens=64), "split": 2, "use_torch_compile": True}
+    with running(2) as call:
+        results = call(_compiled, [every, every], batch, folder, NllEntropy(), options)
+    for got, compilations in results:
+        assert compilations == 8  # four lengths, with and without gradients
+        for metrics, alone in zip(got["metrics"], want["metrics"], strict=True):
+            assert metrics == pytest.approx(alone, rel=1e-4)
+        for name, gradient in want["gradients"].items():
+            scale = float(gradient.abs().max())
+            torch.testing.assert_close(got["gradients"][name], gradient, rtol=0, atol=1e-5 * scale, msg=name)
 
 
 @pytest.mark.slow  # torch.compile calls a C++ compiler here: about a minute
