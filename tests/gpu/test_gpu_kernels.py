@@ -42,9 +42,7 @@ def test_ragged_attention_against_float32(heads, kv_heads, D, window, lengths):
     new = lambda h: torch.randn(sum(lengths), h, D, device=CUDA, dtype=torch.bfloat16, requires_grad=True)  # noqa: E731
     q, k, v, weight = new(heads), new(kv_heads), new(kv_heads), new(heads).detach()
     packing = Packing(lengths, CUDA)
-    out = cudnn_ragged.attention(
-        q, k, v, packing.cu_B1, packing.cu_B1, packing.limit, packing.limit, D**-0.5, window
-    )
+    out = cudnn_ragged.attention(q, k, v, packing.cu_B1, packing.cu_B1, packing.limit, packing.limit, D**-0.5, window)
     grads = torch.autograd.grad((out * weight).sum(), (q, k, v))
     want = reference(q, k, v, lengths, window)
     want_grads = torch.autograd.grad((want * weight).sum(), (q, k, v))
